@@ -20,7 +20,7 @@ pub use probe::{Step, StepError, TrainingStep};
 #[doc(inline)]
 pub use search::{Budget, Study, Tuner};
 
-/// The pages of the documentation with blocks of Rust, whose code is tested like that of the README.
+/// The pages of the documentation with Rust code. Doctests run this code, as they run the code in the README.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../docs/protocol.md")]

@@ -1,7 +1,7 @@
 //! The `gputune` command.
 
 #![warn(clippy::unwrap_used)]
-// A reader of standard error that is gone must not end the program: `say!` ignores it.
+// `eprintln!` panics if the reader of standard error is gone. `say!` ignores such an error.
 #![deny(clippy::print_stderr)]
 
 mod cli;

@@ -70,9 +70,10 @@ impl Asked {
         folder::format_or_json(self.format, self.json)
     }
 
-    /// Returns the measurement of the first run if it is one of the spec's baseline, in the place of all probes.
+    /// Returns the measurement of the first run if it can replace the first probe of the spec's baseline. Both must run
+    /// the same settings alone on this machine, and the objective must be the throughput in samples.
     pub(super) fn of_baseline(&self, spec: &Spec) -> Option<(Measurement, Duration)> {
-        /// The fewest steps that say something about the job. A round number.
+        /// The fewest measured steps of a first run that is worth keeping. A round number.
         const FEWEST: u64 = 10;
         let is_alone = spec.machine.slots.is_none_or(|slots| slots == 1) && spec.engine.launcher.is_none();
         let is_of_baseline = self.set.is_empty() && spec.baseline.is_some() && spec.objective.is_largest_throughput();

@@ -49,7 +49,7 @@ pub(super) struct Asked<'a> {
     pub(super) seen: Option<&'a Seen>,
     pub(super) cwd: &'a Path,
     pub(super) python: &'a str,
-    /// True if no line says that the script is asked for its help.
+    /// True if nothing is printed about the question for the script's help.
     pub(super) is_quiet: bool,
 }
 
@@ -68,7 +68,7 @@ impl Asked<'_> {
             "Arguments as the command gives them.".clone_into(&mut told.told_by);
         }
         told.arguments.extend(given);
-        // If the command runs a shell script, the values that it passes replace the defaults of the arguments.
+        // If the command runs a shell script, the values in the shell script replace the defaults of the arguments.
         let mut inner = Words::of(self.command.inner());
         for argument in told.arguments.iter_mut().filter(|_| self.command.inner() != self.command) {
             if let Some(given) = inner.set(argument, "x") {

@@ -35,13 +35,13 @@ impl Ran {
     }
 }
 
-/// Returns the number of the trial that found a config; 0 if no trial did.
+/// Returns the number of the trial that found a config; 0 if no trial did. Numbers of trials begin at 1.
 pub(super) fn number_of(study: &Study, config: &Settings) -> u32 {
     let found = study.space.locate(&config.chosen(&study.space)).ok();
     found.and_then(|config| study.history.of(&config).next().map(|trial| trial.number)).unwrap_or(0)
 }
 
-/// Makes the report on the best config of a search with the folder `out`; `None` when none is feasible.
+/// Makes the report on the best config of a search with the folder `out`; `None` if no config is feasible.
 pub(super) fn report(
     study: &Study,
     device: &Device,
@@ -95,8 +95,8 @@ fn with_compute(best: BestReport, study: &Study, template: &StepTemplate, device
     BestReport { compute, ..best }
 }
 
-/// Returns `own`. If its operations were not counted, as compiled code hides them, adds them by the operations per
-/// sample of `other`.
+/// Returns `own` with its floating-point operations per step. If they were not counted, because compiled code hides
+/// them, they follow from the operations per sample of `other`, provided that both do the same work.
 fn counted_by(other: &Measurement, own: &Measurement, is_same_work: impl FnOnce() -> bool) -> Measurement {
     let mut own = own.clone();
     if !own.metrics.contains_key(FLOPS)
@@ -108,7 +108,8 @@ fn counted_by(other: &Measurement, own: &Measurement, is_same_work: impl FnOnce(
     own
 }
 
-/// Returns true if two configs differ only in settings of the hook, none of which changes the operations of a sample.
+/// Returns true if two configs differ only in settings of the hook. These are assumed not to change the operations of a
+/// sample, although `torch.checkpoint` repeats some operations.
 fn has_same_work(template: &StepTemplate, settings: &Settings, others: &Settings) -> bool {
     let by_hook =
         |name: &str| template.apply.applied.iter().any(|applied| applied.parameter == name && applied.is_by_hook());

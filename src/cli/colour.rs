@@ -25,7 +25,7 @@ pub(super) fn ask(when: When) {
     let _ = WHEN.set(when);
 }
 
-/// Returns true if text for a stream is coloured (<https://no-color.org>). `is_terminal`: the stream is a terminal.
+/// Returns true if text for a stream is coloured (<https://no-color.org>). `is_terminal` is true for a terminal.
 fn colours(is_terminal: bool) -> bool {
     let unwanted = || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) || is_dumb();
     match WHEN.get().copied().unwrap_or_default() {

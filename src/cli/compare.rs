@@ -125,7 +125,7 @@ fn fight(
     prober.duel(&duel, &mut watch)
 }
 
-/// Returns how many times as fast A is as B.
+/// Returns the speedup of A over B; `None` before a complete round.
 fn ratio(duelled: &Duelled) -> Option<Estimate> {
     duelled.ratio(Side::A, Side::B)
 }
@@ -170,7 +170,8 @@ enum Named {
 const WAYS: &str =
     "write settings such as batch_size=64,workers=4, the number of a trial such as 12, `baseline` or `best`";
 
-/// Reads a config. `search` is the folder of the spec's earlier search, and is read only if needed.
+/// Reads the config that the argument `text` names. `search` is the folder of the spec's earlier search, and is read
+/// only if the argument is `best` or the number of a trial.
 fn contender(spec: &Spec, search: &Path, (side, text): (&str, &str)) -> Result<Contender, Failed> {
     let usage = |message: String| Failed::usage(format!("{side} `{text}`: {message}"));
     let changed =
@@ -216,7 +217,7 @@ fn named(text: &str) -> Result<Named, String> {
     text.split(',').map(assignment).collect::<Result<_, _>>().map(Named::Settings)
 }
 
-/// Returns the baseline as a search takes it: the config that the user runs today.
+/// Returns the baseline that a search of the spec would use.
 fn baseline(spec: &Spec) -> Result<Config, Failed> {
     if spec.is_baseline_as_it_is {
         let set = spec.baseline.clone().unwrap_or_default();

@@ -48,7 +48,7 @@ const FRAMEWORK: &str = concat!("gputune demo-step ", env!("CARGO_PKG_VERSION"))
 
 pub(super) fn run(args: &Args) -> super::Result {
     let mut reporter = Reporter::from_env().and_then(Reporter::obeying)?;
-    // A missing probe is no failure of the step.
+    // The step trains on if the probe no longer listens.
     let _ = reporter.hello(FRAMEWORK);
     train(args, &mut reporter).map_err(|error| {
         let kind = match error {
@@ -62,7 +62,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     })?
 }
 
-/// Reports the settings that took effect. A missing probe is no failure of the step.
+/// Reports the settings that took effect. The step trains on if the probe no longer listens.
 fn tell_settings(args: &Args, reporter: &mut Reporter) {
     let numbers = [
         ("loader.batch_size", args.batch_size),
@@ -104,7 +104,7 @@ fn train(args: &Args, reporter: &mut Reporter) -> Result<super::Result, DemoErro
             .and_then(|()| reporter.memory(memory.bytes, memory.limit_bytes))
             .and_then(|()| reporter.obey());
         if !matches!(reported, Ok(ControlFlow::Continue(()))) {
-            // The probe has measured enough.
+            // The probe has measured enough, or no longer listens.
             break;
         }
         if spoke.elapsed() >= SPEAK_EVERY || number == args.steps {

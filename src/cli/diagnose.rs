@@ -65,6 +65,7 @@ fn time(text: &str) -> Result<Duration, String> {
     if usual.contains(&time) { Ok(time) } else { Err("from 5s to 24h".to_owned()) }
 }
 
+/// The job to diagnose.
 struct Subject {
     space: Space,
     step: CommandStep,
@@ -84,7 +85,7 @@ pub(super) fn run(args: Args) -> super::Result {
 }
 
 impl Args {
-    /// Returns the arguments with the job of a bare script, or of the current folder.
+    /// Fills in the missing part of the job: the command that runs a bare script, or the spec of the current folder.
     fn with_job(mut self) -> Result<Self, Failed> {
         if let Some(script) = self.config.take_if(|config| config.extension().is_some_and(|kind| kind == "py")) {
             if !self.set.is_empty() {
@@ -204,7 +205,7 @@ fn next(args: &Args, wrote: Option<&Path>, examined: &Examined, opener: &written
     if let Some(path) = args.config.as_deref().filter(|_| !opener.can_write(examined)) {
         return format!("gputune search {}", paths::word(path));
     }
-    // A spec is written next to the old one, since its paths are relative to its folder.
+    // The new spec goes next to the old spec, since the paths in a spec are relative to its folder.
     let folder = args.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
     let names = (1..).map(|number| format!("gputune-{number}.toml"));
     let mut places = std::iter::once(folder::OWN_SPEC.to_owned()).chain(names).map(|name| folder.join(name));
@@ -273,7 +274,7 @@ enum Said {
 }
 
 impl Said {
-    /// `q` sets `stop`.
+    /// Begins to show the notes. The key `q` sets `stop`.
     fn new(quiet: bool, stop: &Arc<AtomicBool>) -> Self {
         match (quiet, Live::is_possible()) {
             (true, _) => Self::Nothing,

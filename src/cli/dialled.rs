@@ -16,18 +16,20 @@ use gputune::search::{Arrival, Tuner};
 use super::exit::{Exit, Failed};
 use super::{diagnostic, interrupt, paths};
 
-/// The most refusals that gputune prints: a peer that knocks all the time must not fill the log. A round number.
+/// The most refusals that gputune prints, so that a peer that dials all the time does not fill the log. A round number.
 const MOST_TOLD: usize = 20;
 
-/// The first worker, and the knocks of later workers.
+/// The first worker, and the connections of later workers.
 pub(super) struct Dialled {
     first: Node,
     knocks: Knocks,
     workers: Option<Box<dyn Workers>>,
 }
 
+/// The connections to the listener.
 struct Knocks {
     heard: Receiver<Knock>,
+    /// The number of refused connections.
     told: usize,
 }
 
@@ -46,7 +48,7 @@ impl Knocks {
 }
 
 impl Dialled {
-    /// Listens, calls workers, and waits for the first worker without a time limit.
+    /// Listens, lets the launcher call workers, and waits for the first worker without a time limit.
     ///
     /// # Errors
     /// There is no token, no worker can dial in, or no worker will come.

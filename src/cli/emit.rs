@@ -104,7 +104,7 @@ impl Found {
         }
     }
 
-    /// Returns the possible settings of a parameter, if they are few.
+    /// Returns the possible settings of a parameter, at most the first `MOST`.
     fn settings_of(&self, name: &str) -> Vec<Value> {
         const MOST: u32 = 64;
         let space = self.kept.as_ref().map(|kept| &kept.study.space);

@@ -10,6 +10,7 @@ use gputune::spec::SpecError;
 
 use super::{colour, diagnostic};
 
+/// How a command ends. `rows!` below gives the code and the meaning of each variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     Found,
@@ -198,7 +199,7 @@ impl Failed {
     }
 }
 
-/// The system refuses a file, process or signal.
+/// An I/O error means that the system refuses a file, process or signal.
 impl From<std::io::Error> for Failed {
     fn from(error: std::io::Error) -> Self {
         Self::because(Exit::Impossible, &error)

@@ -16,9 +16,10 @@ use super::exit::{Exit, Failed};
 use super::steps::Bare;
 use super::{diagnostic, interrupt, paths};
 
-/// The most that the first run may take of a search's time: a round number.
+/// The largest share of a search's time that the first run may take. A round number.
 const MOST: f64 = 0.5;
-/// The same for each further run. It begins only within this share of the time.
+/// The largest share of a search's time for each further run, and the share after which no further run begins. A round
+/// number.
 const BRIEF: f64 = 0.25;
 
 /// The limits of a first run. Round numbers: data is often prepared for a minute before the first step.
@@ -42,12 +43,12 @@ macro_rules! tell {
     };
 }
 
-/// Runs a command until it has made three training steps. Further runs follow if only trying shows which option, variable or
-/// entry of a file sets the loader. Returns `None` if the command cannot be started, or if nothing would protect the user's files.
-/// `time` is that of the search, if it is known: the runs take at most half of it.
+/// Runs a command until it has made three training steps. Further runs follow if only a trial shows which option,
+/// variable or entry of a file sets the loader. Returns `None` if the command cannot be started, or if nothing would
+/// protect the user's files. `time` is the time limit of the search, if known; the runs take at most half of it.
 ///
 /// # Errors
-/// The user stopped it. Or the command failed before its first training step, and a search follows.
+/// The user stopped the run. Or the command failed before its first training step, and a search follows.
 pub(super) fn of(
     command: &Command,
     time: Option<Duration>,
@@ -134,7 +135,8 @@ fn tried(command: &Command, seen: &Seen, guesses: &[Guess], limits: &Limits, is_
         .ok_or_else(|| Failed::impossible("the second run did not start"))
 }
 
-/// Returns the files with other values in these places. Adds the variable that makes the script open them instead of its own files.
+/// Returns the files with other values in these places. Adds the variable that makes the script open the changed files
+/// instead of its own.
 fn with_values(
     files: BTreeMap<&PathBuf, Vec<(&Range<usize>, i64)>>,
     variables: &mut Vec<(String, Template)>,
@@ -142,7 +144,7 @@ fn with_values(
     let (mut rendered, mut replaced) = (Vec::new(), serde_json::Map::new());
     for (number, (file, mut places)) in files.into_iter().enumerate() {
         let mut text = std::fs::read_to_string(file)?;
-        // The last place comes first, so that the others do not move.
+        // The last place is replaced first, so that the places before it do not move.
         places.sort_by_key(|(place, _)| std::cmp::Reverse(place.start));
         for (place, value) in places {
             // The script may have changed its file.

@@ -25,12 +25,12 @@ pub(super) const PAGE: &str = "report.html";
 pub(super) const SUMMARY: &str = "summary.md";
 pub(super) const SPEC: &str = "spec.toml";
 
-/// Reads the name of a format; help and errors list the known formats.
+/// Parses the name of a format. Help and errors list the known formats.
 pub(super) fn format_parser() -> impl TypedValueParser<Value = &'static Format> {
     super::one_of(FORMATS, |format| (format.name, format.about))
 }
 
-/// Returns the format, or JSON if it was asked for by `--json`.
+/// Returns the format, or JSON if the user gave `--json`.
 pub(super) fn format_or_json(format: &'static Format, is_json: bool) -> &'static Format {
     gputune::report::emit::format("json").filter(|_| is_json).unwrap_or(format)
 }

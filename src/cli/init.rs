@@ -81,7 +81,8 @@ pub(super) fn duration(text: &str) -> Result<String, String> {
 }
 
 impl Args {
-    /// Makes the arguments for a command that writes its spec to `out`, asks nothing, and keeps a spec of the same job.
+    /// Makes the arguments for the training command `words`, with `out` as the file of the spec. Asks no questions, and
+    /// keeps an existing spec of the same job.
     pub(super) fn keeping(words: Vec<OsString>, out: PathBuf, time: Option<String>, fresh: bool, quiet: bool) -> Self {
         Self { yes: true, out, fresh, keep: true, quiet, time, command: words, ..Self::default() }
     }
@@ -99,7 +100,7 @@ pub(super) fn words_of_folder() -> Result<Vec<OsString>, Failed> {
 }
 
 pub(super) fn run(args: &Args) -> super::Result {
-    // `None` means that the spec of `gputune tune` is kept; `gputune init` never gets it.
+    // `None` cannot occur here, because only `gputune tune` keeps an existing spec.
     let Some(drafted) = drafted(args)? else { return Ok(Exit::Found) };
     if args.json {
         stdout::print_json(&drafted)?;
@@ -109,7 +110,10 @@ pub(super) fn run(args: &Args) -> super::Result {
     Ok(Exit::Found)
 }
 
-/// Writes a spec, unless no search could use it. Returns `None` if a spec of the same job is there and is kept.
+/// Writes a spec. Returns `None` if an existing spec is kept whose baseline runs exactly this command.
+///
+/// # Errors
+/// The file exists and is neither kept nor replaced, or no search could use the spec.
 pub(super) fn drafted(args: &Args) -> Result<Option<Drafted>, Failed> {
     let cwd = std::env::current_dir()?;
     refuse_to_replace(args)?;
@@ -177,7 +181,7 @@ pub(super) fn drafted(args: &Args) -> Result<Option<Drafted>, Failed> {
     warn_of_no_launcher(&command, &source);
     spec.warnings.iter().filter(|warning| !of_config(warning)).for_each(|warning| diagnostic::print_warning(warning));
     let mut drafted = Drafted::of((&args.out, is_kept), &command, &plan, &frame);
-    // An older spec may state another baseline.
+    // A kept spec may state a baseline that differs from the measured command.
     drafted.measured = seen.and_then(|seen| seen.measured.clone()).filter(|_| !is_kept);
     Ok(Some(drafted))
 }
@@ -267,7 +271,7 @@ fn read_source(command: &Command, cwd: &Path) -> Result<Source, Failed> {
     })
 }
 
-/// Warns if the command lacks a value that the script requires: the spec is a start, but its probes would fail.
+/// Warns if the command lacks a value that the script requires. The spec is written, but all its probes would fail.
 fn warn_of_missing(command: &Command, arguments: &[Argument], values: &[String], plan: &Plan) {
     let planned = plan.parameters.iter().filter_map(|parameter| match &parameter.way {
         Way::Argument(name) => Some(name.as_str()),
@@ -309,7 +313,7 @@ fn recognised(
     asks: bool,
 ) -> Result<(Source, &'static Preset), Failed> {
     let is_any = matches!(preset::recognise(command, &source), Recognised::As(preset) if preset.name == "any");
-    // The training loop may be in an installed package.
+    // The training loop may be in an installed package that the source only calls.
     let modules = seen.filter(|_| is_any && !source.speaks_protocol).map(|seen| &seen.notes.modules);
     let source = match modules {
         Some(modules) => source.with_modules(modules),

@@ -1,4 +1,5 @@
-//! Stops a search: at Ctrl-C (once to keep everything, twice to stop now), or because the script was edited while it runs.
+//! Stops a search at Ctrl-C, or when its script is edited. The first Ctrl-C keeps all results; the second ends gputune
+//! at once.
 
 use std::fs;
 use std::io;
@@ -22,7 +23,7 @@ pub(super) fn before_probes() -> io::Result<Arc<AtomicBool>> {
 
 /// Returns a flag that the first SIGINT, SIGTERM or SIGHUP sets; the second signal ends the program at once.
 ///
-/// The probe's supervisor notices that end and ends the probe's processes.
+/// The probe's supervisor notices that gputune has ended, and ends the probe's processes.
 pub(super) fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let mut signals = signals()?;
@@ -52,7 +53,7 @@ pub(super) fn end_at_once() -> io::Result<()> {
 /// Returns the signals to handle. Signals that were ignored at the start stay ignored: `nohup` ignores SIGHUP, and a shell ignores
 /// SIGINT for background commands.
 fn signals() -> io::Result<Signals> {
-    // The mask `SigIgn` of proc(5).
+    // `SigIgn` is the mask of ignored signals (proc(5)); bit 0 is signal 1.
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
@@ -68,9 +69,10 @@ fn leave() {
     std::process::exit(130)
 }
 
+/// The time between two checks for edits.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The endings of files that people edit. Other files of a command may be outputs.
+/// The extensions of files that people edit. Other files that a command names may be its outputs.
 const EDITED: &[&str] = &["py", "sh", "yaml", "yml", "toml"];
 
 /// Watches the code of a job, and stops the search if it changes: trials before and after the edit cannot be compared.
@@ -78,7 +80,7 @@ pub(super) struct Edits {
     changed: Arc<OnceLock<String>>,
 }
 
-/// A file, and what shows that it was written again.
+/// A file with its text at the start of the search, and its last known modification time.
 struct Watched {
     name: String,
     path: PathBuf,
@@ -121,7 +123,8 @@ impl Edits {
 }
 
 impl Watched {
-    /// Returns the name of the file if its text has changed. A file that is missing for a moment is being saved.
+    /// Returns the name of the file if its text has changed. A missing file counts as unchanged: an
+    /// editor may be saving it.
     fn changed(&mut self) -> Option<String> {
         let now = written(&self.path)?;
         if self.written == Some(now) {

@@ -35,7 +35,8 @@ enum Show {
 const NOTE: &str = "q or Ctrl-C stops the search and keeps everything";
 
 impl Progress {
-    /// Begins to show a search that continues from the trials in its journal; `q` sets `stop`.
+    /// Begins to show a search. `recovered` has the trials that its journal had at the start; the key `q` sets `stop`.
+    /// `whole_gpus` is the number of GPUs of a probe without a slot.
     pub(super) fn new(
         quiet: bool,
         (spec, whole_gpus): (&Spec, u32),
@@ -124,7 +125,8 @@ impl Progress {
         }
     }
 
-    /// Writes the page if it is due, and quick since trials are few. Ignores a failure: the end writes it again.
+    /// Writes the page if it is due. With more than `MOST` trials this takes too long, so only the end of the search
+    /// writes the page. A failure is ignored, because the end writes the page again. Both limits are round numbers.
     fn keep_page(&mut self) {
         const EVERY: Duration = Duration::from_secs(10);
         const MOST: u32 = 300;
@@ -150,7 +152,7 @@ impl Progress {
             && (at_once || Instant::now() >= self.next)
         {
             self.next = Instant::now() + EVERY;
-            // Not before the first event: until then, other code writes to the terminal.
+            // The view appears with the first event: before that, other code writes to the terminal.
             live.note(NOTE);
             live.show(self.watched.status());
         }
@@ -201,7 +203,7 @@ pub(super) fn trial_line(
     (format!("{number:>4}  {}  {result}{memory}{mark}", settings.line()), tone)
 }
 
-/// Formats a line for the terminal above the view. Long lines wrap, and are indented past the number.
+/// Formats a line for the terminal above the view. Long lines wrap, and are indented by the width of a trial's number.
 pub(super) fn on_terminal(text: &str, tone: Tone) -> String {
     const INDENT: usize = 6;
     let screen = colour::stderr();

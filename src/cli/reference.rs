@@ -153,7 +153,7 @@ fn the_pages_are_what_the_program_says() {
 fn commands(line: &str) -> Vec<Vec<String>> {
     let mut found: Vec<Vec<String>> = vec![Vec::new()];
     let mut word: Option<String> = None;
-    // The quotes around each open `$(`, and the current one.
+    // The quotes around each open `$(`, and the current quote.
     let mut outer = Vec::new();
     let mut quote = None;
     let mut is_file = false;
@@ -162,7 +162,7 @@ fn commands(line: &str) -> Vec<Vec<String>> {
         let begins = quote != Some('\'') && letter == '$' && letters.next_if_eq(&'(').is_some();
         let ends = begins || quote.is_none() && (letter.is_whitespace() || "|;&()<>`".contains(letter));
         if ends {
-            // A redirection's file is no argument.
+            // The file of a redirection is no argument.
             if let Some(word) = word.take().filter(|_| !std::mem::take(&mut is_file)) {
                 found.last_mut().unwrap().push(word);
             }

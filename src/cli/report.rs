@@ -137,7 +137,7 @@ pub(super) fn read(place: &Path) -> Result<Kept, Failed> {
 pub(super) fn best_of(kept: &Kept) -> Option<BestReport> {
     let folder = paths::absolute(&kept.folder);
     let best = best::report(&kept.study, &kept.device, &kept.step, &kept.header.warm_start, &folder)?;
-    // The device's ceilings are known only where the search ran, which kept the comparison in best.json.
+    // Only the machine that ran the search knows the device's ceilings. It kept the comparison with them in best.json.
     let earlier = std::fs::read_to_string(folder.join(folder::BEST_JSON)).ok();
     let earlier = earlier.and_then(|text| serde_json::from_str::<BestReport>(&text).ok());
     match earlier.filter(|earlier| earlier.config == best.config) {
@@ -151,7 +151,7 @@ pub(super) fn subject<'k>(kept: &'k Kept, best: Option<&'k BestReport>, screen: 
     Subject { study, device, name: spec, best, step, folder, header, lines, screen }
 }
 
-/// Writes the page of a finished search into its folder. The page comes from the kept files, so it can be made again later.
+/// Writes the page of a search into its folder. The page is made from the files there, so it can be made again later.
 pub(super) fn write_page(best: Option<&BestReport>, folder: &Path) -> Result<(), Failed> {
     let kept = read(folder)?;
     folder::write(folder, folder::PAGE, &gputune::report::page(&subject(&kept, best, colour::stdout())))

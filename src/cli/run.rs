@@ -1,4 +1,4 @@
-//! `gputune run`: starts a job with the best config of a search, and leaves it alone.
+//! `gputune run`: replaces its own process by the job with the best config of a search.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -57,7 +57,8 @@ fn step_of(words: &[String], kept: &Kept, settings: &gputune::model::Settings) -
     Ok(StepTemplate { cwd, ..step })
 }
 
-/// Says why the job did not start, with the exit code of a shell (POSIX.1-2017, "Shell Command Language", 2.8.2).
+/// Returns the failure of a job that did not start. Its exit code is that of a shell (POSIX.1-2017, "Shell Command
+/// Language", 2.8.2).
 fn not_started(command: &std::process::Command, error: &io::Error) -> Failed {
     let program = command.get_program().display();
     if let Some(cwd) = command.get_current_dir().filter(|cwd| !cwd.is_dir()) {

@@ -1,4 +1,5 @@
-//! Finds the script that trains, by questions on a terminal if it is not obvious, and decides whether to ask it for its help.
+//! Finds the script that trains. If several scripts could train, asks the user on a terminal. Also decides if a script
+//! can be run with `--help`.
 
 use std::fs;
 use std::io::{self, BufRead, Read};
@@ -123,7 +124,7 @@ fn list<'l>(question: &str, lines: impl Iterator<Item = &'l str>) {
     }
 }
 
-/// Returns the reason not to ask a command for its help: it would train instead of answering.
+/// Returns the reason not to ask a command for its help, if the command could train instead of printing help.
 pub(super) fn no_help(command: &Command, source: &Source, cwd: &Path) -> Option<String> {
     if command.script(cwd).is_some() && command.takes_arguments() {
         return (!source.parses_arguments())

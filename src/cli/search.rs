@@ -52,7 +52,7 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// Makes the arguments for a spec whose search has this folder.
+    /// Makes the arguments for a search of the spec `config` in the folder `out`.
     pub(super) fn of(config: PathBuf, out: PathBuf, mut asked: Asked) -> Self {
         asked.out = Some(out);
         Self { config: Some(config), asked, listen: None, token_file: None, slurm: None, ended: None }
@@ -172,7 +172,8 @@ fn tell(
 }
 
 fn exit_of(study: &Study, is_found: bool) -> Exit {
-    // A baseline that does not fit into memory is a result. Any other failure shows that something is wrong.
+    // A baseline that runs out of memory is a result: another config may fit. A baseline that crashed, stalled or timed
+    // out shows that the step itself does not work.
     let lost = |outcome: &Outcome| matches!(outcome, Outcome::Crashed(_) | Outcome::Stalled(_) | Outcome::TimedOut(_));
     match (study.stopped, is_found) {
         (StopReason::Interrupted, _) => Exit::Interrupted,
@@ -200,7 +201,8 @@ fn with_baseline<'t>(
     Ok(if is_told { tuner.check_stated_baseline() } else { tuner })
 }
 
-/// Returns what the trials of a spec depend on besides command, space and device.
+/// Returns the conditions of a spec's trials: the limits, the version of the measuring method, the resources of a slot,
+/// and the job's environment. The command, the space and the device are in the journal's fingerprint instead.
 fn conditions(spec: &Spec, places: &Places) -> Conditions {
     let limits = spec.limits.to_json();
     Conditions { limits, measuring: MEASURING, slot: places.shape(), ..environment::conditions(spec.step.template()) }
@@ -236,7 +238,7 @@ fn warm_start(given: &[PathBuf], spec: &Spec, out: &Path) -> Result<Vec<EarlierS
 }
 
 fn opened(args: &Asked, out: &Path, header: &Header, spec: &Spec) -> Result<(PathBuf, Journal, Recovered), Failed> {
-    // A requeued job continues its own search, even with `--fresh`.
+    // A job that Slurm has requeued continues its own search, even with `--fresh`.
     if args.fresh && !slurm::is_started_again() {
         start_over(out, header, spec, args.quiet)?;
     }
@@ -248,7 +250,7 @@ fn opened(args: &Asked, out: &Path, header: &Header, spec: &Spec) -> Result<(Pat
     Ok((out, journal, recovered))
 }
 
-/// Moves an earlier search aside, unless it is running.
+/// Moves the folder of an earlier search aside. If that search is running, the result is an error.
 fn start_over(out: &Path, header: &Header, spec: &Spec, quiet: bool) -> Result<(), Failed> {
     let journal = out.join(folder::JOURNAL);
     if journal.exists()
@@ -336,7 +338,7 @@ fn write_results(
     folder::write(out, folder::BEST_TOML, &toml.map(|written| written.text).unwrap_or_default())
 }
 
-/// Prints warnings about gaps in the measurements.
+/// Prints the warnings about all measurements of a search, then the warnings about its best config.
 fn print_warnings(study: &Study, device: &Device) {
     let trials = study.history.trials().iter();
     let measured: Vec<&Measurement> = trials.filter_map(|trial| trial.outcome.measurement()).collect();
@@ -354,7 +356,8 @@ fn print_warnings(study: &Study, device: &Device) {
     all.for_each(|warning| diagnostic::print_warning(&warning));
 }
 
-/// Returns the warnings about a config, without those that were printed when it was measured as the baseline.
+/// Returns the warnings about a config. For the baseline, warnings about its first measurement are left out: the search
+/// printed them after that probe.
 fn warnings_of(study: &Study, named: &Ranked) -> Vec<String> {
     let measurement = &named.measurement;
     let run = measurement.run_seconds(&study.objective);
@@ -369,7 +372,7 @@ fn warnings_of(study: &Study, named: &Ranked) -> Vec<String> {
     warnings
 }
 
-/// Returns a warning that other programs kept the CPU busy, if they did.
+/// Returns a warning if other programs kept the CPU busy during a probe. Only such probes have a `foreign_cpu_share`.
 fn crowded(measured: &[&Measurement]) -> Option<String> {
     let shares: Vec<f64> = measured.iter().filter_map(|run| run.machine.foreign_cpu_share).collect();
     let most = shares.iter().copied().max_by(f64::total_cmp)? * 100.0;

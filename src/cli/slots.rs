@@ -19,11 +19,11 @@ pub(super) struct Places {
     /// The device that trains.
     pub(super) device: Device,
     kind: Kind,
-    /// True if training will have the whole machine instead of a slot.
+    /// True if the user will train on the whole machine, so that the search also probes without a slot.
     is_whole: bool,
     /// True if the search first tests for slots that disturb each other.
     compares: bool,
-    /// The GPUs of a probe that has no slot with GPUs of its own.
+    /// The number of GPUs of a probe that runs without a slot, or in a slot without GPUs of its own.
     pub(super) whole_gpus: u32,
     /// The number of nodes of each probe, if a probe spans several nodes.
     spans: Option<u32>,
@@ -82,7 +82,7 @@ impl Places {
         Err(Failed::usage(message).hint("write `time` for a limit of wall time, or `probes` for their number"))
     }
 
-    /// The known nodes.
+    /// The nodes whose workers are connected. Of workers that dial in, these are only the first.
     fn nodes(&self) -> impl Iterator<Item = &Node> {
         let nodes = match &self.kind {
             Kind::Here(_) => &[],
@@ -100,7 +100,8 @@ impl Places {
         here.iter().chain(self.nodes().flat_map(|node| &node.welcome().slots))
     }
 
-    /// Returns the search's own allocation, else the last allocation of the nodes to end, if each node has one.
+    /// Returns the allocation of this process. Without it, returns the nodes' allocation that ends last; `None` if a
+    /// node has no allocation.
     fn allocation(&self) -> Option<Allocation> {
         let of_nodes = || match &self.kind {
             Kind::Here(_) | Kind::Dialled(_) => None,
@@ -117,12 +118,12 @@ impl Places {
         self.slots().next().filter(|slot| !(self.is_whole || slot.cores.is_empty() && slot.gpus.is_empty()))
     }
 
-    /// Returns the shape of a probe's resources, on which its trials depend.
+    /// Describes the resources of each probe. Trials with different resources cannot be compared.
     pub(super) fn shape(&self) -> Option<String> {
         self.spans.map(|nodes| format!("{nodes} nodes")).or_else(|| self.first_slot().map(Slot::shape))
     }
 
-    /// Takes the workers that the launcher called. Dropping them ends the remaining workers.
+    /// Takes the handle of the workers that another system was asked to start. Dropping the handle ends these workers.
     pub(super) fn workers(&mut self) -> Option<Box<dyn Workers>> {
         match &mut self.kind {
             Kind::Dialled(dialled) => dialled.workers(),
@@ -174,7 +175,7 @@ fn here(
     let mut slots: Vec<(Slot, CommandProber)> = slots.into_iter().map(in_slot).collect();
     let mut whole = is_whole.then(|| CommandProber::new(step.clone(), out));
     for (at, prober) in whole.iter_mut().chain(slots.iter_mut().map(|(_, prober)| prober)).enumerate() {
-        // One prober reports for all.
+        // All probers protect files in the same way, so only the first prints a line.
         steps::announce(prober, quiet || at > 0)?;
     }
     Ok(match whole {

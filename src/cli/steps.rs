@@ -1,5 +1,5 @@
-//! The steps that commands probe: of a spec, or of a command without a spec. Also reports how files are protected from a step, and
-//! what to write if its samples are unknown.
+//! The steps that gputune's commands probe: the step of a spec, or a command without a spec. Also reports how files are
+//! protected from a step, and which line a spec needs if the samples of its step are unknown.
 
 use std::path::{Path, PathBuf};
 
@@ -65,7 +65,7 @@ impl Bare {
 
 /// Returns the same step with one rank; `None` if `torchrun` does not start it, or it already has one rank.
 ///
-/// Also returns `None` if the spec counts samples: it counts all ranks, so the samples of one rank are unknown.
+/// Also returns `None` if the spec has `samples_per_step`: it counts the samples of all ranks together.
 pub(super) fn with_one_rank(step: &CommandStep) -> Option<CommandStep> {
     if step.samples_per_step.is_some() {
         return None;
@@ -76,7 +76,8 @@ pub(super) fn with_one_rank(step: &CommandStep) -> Option<CommandStep> {
     Some(CommandStep { template, ranks: None, slot: None, relays: Relays::default(), ..step.clone() })
 }
 
-/// Changes the command of `torchrun` to one process.
+/// Returns a `torchrun` command with one process per node; `None` if the command has no option for their number, or if
+/// this number is 1.
 fn one_process(command: &[&str]) -> Option<Vec<String>> {
     /// The options for the number of processes on a node (torch.distributed.run, its documentation).
     const PROCESSES: [&str; 2] = ["--nproc-per-node", "--nproc_per_node"];
@@ -136,23 +137,23 @@ pub(super) fn warn(protection: &Protection) {
     }
 }
 
-/// How the samples of a step are counted, for the hint that they are missing.
+/// The facts of a spec for the hint that helps if its steps report no samples.
 pub(super) struct Samples {
     path: PathBuf,
     /// The line number of `[step]`, counted from 1.
     step: Option<usize>,
-    /// An expression of the spec's own parameters.
+    /// The samples of a step, as an expression of the spec's parameters; `None` if no parameter is a batch size.
     expression: Option<String>,
 }
 
 impl Samples {
-    /// Collects the facts from a spec, before the spec is taken apart.
+    /// Collects the facts from a spec, before the search consumes the spec.
     pub(super) fn of(spec: &Spec) -> Self {
         let line = spec.text.lines().position(|line| line.trim_start().starts_with("[step]"));
         Self { path: spec.path.clone(), step: line.map(|line| line + 1), expression: expression(spec) }
     }
 
-    /// Returns the failure of a probe. If the samples are missing, its hint is the line to paste.
+    /// Returns the failure of a probe. If the samples are missing, its hint has the line for the spec.
     pub(super) fn failed(&self, error: &ProbeError) -> Failed {
         let hint = matches!(error, ProbeError::NoSamples).then(|| self.hint());
         Failed::from(error).maybe_hint(hint)
@@ -174,7 +175,7 @@ impl Samples {
     }
 }
 
-/// Returns the name of the batch parameter; if that is a micro-batch, times the name of the accumulation parameter.
+/// Returns the name of the batch parameter. A micro-batch is multiplied by the accumulation parameter, if one exists.
 fn expression(spec: &Spec) -> Option<String> {
     let parameters = spec.space.parameters();
     let batches = || parameters.iter().filter(|parameter| parameter.is_batch_size());

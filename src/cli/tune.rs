@@ -62,13 +62,13 @@ fn went_to_script(option: &str) -> String {
     format!("`{option}` went to the script: options of gputune stand before the script")
 }
 
-/// Returns true if the script's parser does not know an option, in the words of argparse or Click.
+/// Returns true if `said` is the message of argparse or Click that the script does not know `option`.
 fn is_unknown(option: &str, said: &str) -> bool {
     let known = ["unrecognized arguments: ", "o such option: "].iter().find_map(|text| said.split_once(text));
     known.is_some_and(|(_, rest)| rest.contains(option))
 }
 
-/// The share of the requested time from which on the first run is worth a word: a fifth.
+/// The report mentions the first run if it took at least this share of the requested time. A round number.
 const LARGE: f64 = 0.2;
 
 /// Writes the spec and searches it.
@@ -81,13 +81,13 @@ fn searched(begin: Instant, mut asked: Asked, words: &[OsString]) -> super::Resu
         if !asked.quiet {
             say!("{}{}", drafted.summary(), drafted.not_searched(asked.verbose));
         }
-        // A script without options of its own may train on and heed none.
+        // A script that reads no options may ignore this option and train, so no error would name the mistake.
         if let Some(option) = misplaced(words).filter(|_| !drafted.has_options()) {
             diagnostic::print_warning(&went_to_script(&option));
         }
         asked.measured = drafted.measured;
     }
-    // The first run counts towards the requested time. The search refuses a text that is no duration.
+    // The first run counts towards the requested time. clap has checked that the string is a duration.
     if let Some(time) = asked.time.as_deref().and_then(|time| quantity::parse_duration(time).ok()) {
         let took = begin.elapsed();
         asked.first_run = Some(took).filter(|took| *took >= time.mul_f64(LARGE));
@@ -97,7 +97,8 @@ fn searched(begin: Instant, mut asked: Asked, words: &[OsString]) -> super::Resu
     search::run(search::Args::of(spec, out, asked))
 }
 
-/// Returns the name of a job: its script's name, or its program's name.
+/// Returns the name of a job for its folder: the name of its script, else the module after `-m`, else its program.
+/// Characters other than letters, digits, `.`, `_` and `-` become `_`.
 fn name_of(words: &[OsString]) -> String {
     let paths = || words.iter().map(Path::new);
     let module = || words.iter().position(|word| word == "-m").and_then(|at| words.get(at + 1));

@@ -88,6 +88,7 @@ struct Watch {
     follower: Follower,
     objective: Option<Objective>,
     status: Option<Status>,
+    /// The best score so far, of trials outside of rounds.
     best: Option<f64>,
     /// The numbers of the trials that ended.
     trials: BTreeSet<u32>,
@@ -272,7 +273,7 @@ fn age(status: &Status) -> Duration {
     now.saturating_sub(Duration::from_millis(status.written_ms))
 }
 
-/// Writes lines above the view, or to standard output; of very many at once, only the last are written above the view.
+/// Writes lines above the view, or to standard output without a view. The view gets at most the last `MOST` lines.
 fn tell(live: Option<&Live>, lines: &[(String, Tone)]) -> Result<(), Failed> {
     const MOST: usize = 20;
     let Some(live) = live else {

@@ -1,4 +1,5 @@
-//! `gputune worker`: runs probes on this node for a search elsewhere. `gputune relay`: the socket of a probe on another node.
+//! `gputune worker`: runs probes on this node for a search elsewhere. `gputune relay`: passes on the reports of the
+//! processes on this node to their probe on another node.
 
 use std::io;
 use std::net::TcpStream;
@@ -64,7 +65,7 @@ pub(super) fn relay() -> super::Result {
 }
 
 pub(super) fn run(args: &Args) -> super::Result {
-    // The time counts from now, however long the connection takes.
+    // The time left counts from now, including the time until a search connects.
     let allocation = args.time_left.map_or_else(Allocation::here, Allocation::lasting);
     if let (Some(address), Some(file)) = (&args.dial, &args.token_file) {
         return dialled(args, (address, file), allocation);

@@ -26,7 +26,7 @@ impl Planner<'_> {
     }
 }
 
-/// Returns the place of an argument or a parameter among all, from the most important on.
+/// Returns the rank of an argument or a parameter: 0 is the most important.
 fn rank(name: &str) -> usize {
     let plain = Argument::plain(name);
     let is_precision =

@@ -22,7 +22,7 @@ pub struct Constant {
     pub place: String,
 }
 
-/// Returns the constants at the top level of a text. `file` is the path for their places.
+/// Returns the constants at the top level of a script's text. `file` is the path in their places.
 pub(super) fn constants(text: &str, file: &str) -> Vec<Constant> {
     static CONSTANT: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"^(([A-Za-z]\w*)\s*(?::\s*[\w.\[\]]+\s*)?=\s*(\d+))\s*(?:#.*)?$").ok());

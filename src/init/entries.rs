@@ -9,7 +9,7 @@ use regex::Regex;
 
 use super::argument::Argument;
 
-/// The size of the largest file that is read.
+/// The size of the largest file that is read, in bytes. A round number.
 const MOST_BYTES: u64 = 1024 * 1024;
 
 /// Sections of a file that are not about training.
@@ -21,11 +21,12 @@ pub(super) struct Entry {
     pub(super) key: String,
     section: Option<String>,
     pub(super) value: i64,
+    /// The bytes of the number in the file.
     pub(super) place: Range<usize>,
 }
 
 impl Entry {
-    /// Returns true unless its section is about evaluation.
+    /// Returns true unless the entry's section is about evaluation.
     pub(super) fn trains(&self) -> bool {
         let section = self.section.as_deref().map(Argument::plain).unwrap_or_default();
         !NOT_TRAINING.iter().any(|word| section.split('-').any(|part| part == *word))

@@ -9,9 +9,9 @@ pub struct Knob {
     pub about: &'static str,
     /// The arguments that set it, as returned by [`Argument::plain`](super::Argument::plain); specific names come first.
     pub names: &'static [&'static str],
-    /// Switches that turn it off.
+    /// The arguments without a value that turn the parameter off.
     pub off: &'static [&'static str],
-    /// The kind of its settings.
+    /// The settings to search.
     pub settings: Settings,
     /// The reason why it is not searched unless the user asks for it.
     pub closed: Option<&'static str>,

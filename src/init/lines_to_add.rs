@@ -11,11 +11,11 @@ use crate::probe::NotedLoader;
 /// Stands for a batch size that neither the source nor the first run shows. Python refuses it.
 const UNKNOWN: &str = "<YOUR BATCH SIZE>";
 
-/// The widest code that moves the comments of all lines. A round number.
+/// Code that is wider, in columns, does not move the comments of the other lines to the right. A round number.
 const WIDEST: usize = 64;
 
-/// Returns the lines. Their values are the script's own, from its constants, its loader, or the samples of its first step. Each
-/// line has its place as a comment.
+/// Returns the lines to add, each with its place as a comment. The values are those of the script today: from its
+/// constants, its loader, or the samples of its first step.
 pub fn lines_to_add(found: &Found<'_>, plan: &Plan, cwd: &Path) -> Vec<String> {
     let script = found.command.inner().script(cwd);
     let script = script.as_deref().map(|path| path.strip_prefix(cwd).unwrap_or(path).display().to_string());
@@ -50,11 +50,11 @@ pub fn lines_to_add(found: &Found<'_>, plan: &Plan, cwd: &Path) -> Vec<String> {
 
 /// The settings that the script gets from gputune.
 struct Added<'f> {
-    /// Settings that constants fix, each with another parameter.
+    /// The constants to replace, at most one for each parameter.
     constants: Vec<Constant>,
-    /// Further settings, each with its value as code.
+    /// The settings without a constant, each with its value as code.
     settings: Vec<(&'static str, String)>,
-    /// The loader that gets the further settings.
+    /// The loader that gets the settings without a constant.
     loader: Option<&'f NotedLoader>,
 }
 
@@ -123,7 +123,8 @@ fn value_of(parameter: &str, value: i64) -> String {
     format!("gputune.config({parameter}={value})[\"{parameter}\"]")
 }
 
-/// Returns the code for a batch size that the script has an option, a variable or a call of `gputune.config` for.
+/// Returns the code that reads the batch size: from an option of the script, an environment variable, or
+/// `gputune.config`.
 fn of_planned(found: &Found<'_>, planned: &Planned, cwd: &Path) -> Option<String> {
     match &planned.way {
         Way::Argument(option) => {
@@ -139,7 +140,8 @@ fn of_planned(found: &Found<'_>, planned: &Planned, cwd: &Path) -> Option<String
     }
 }
 
-/// Returns the code by which a script reads its option `name`: an attribute of the parsed options, or a parameter of a function.
+/// Returns the code by which a script reads its option `name`: an attribute of the parsed options, or a parameter of a
+/// function.
 fn variable(text: &str, name: &str) -> Option<String> {
     let captured = |pattern: &str| {
         let found = Regex::new(pattern).ok()?.captures(text)?;

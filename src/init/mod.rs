@@ -1,7 +1,7 @@
 //! Writes a first spec for a script, and the changes to the script for the best config.
 //!
-//! Start with [`plan`], which decides which parameters are searched and how each reaches the script. [`help`] reads the output of
-//! `--help`, and [`Source`] the script's source, which an interpreter parses; neither runs the script. [`preset`] recognises the
+//! Start with [`plan`], which decides which parameters are searched and how each reaches the script. [`help`] parses the output of
+//! `--help`, and [`Source`] the script's source, by a Python interpreter; neither runs the script. [`preset`] recognises the
 //! framework, and [`draft`] writes the spec. [`edits`] names the lines of the script that the best config changes.
 
 mod argument;

@@ -11,7 +11,7 @@ use crate::probe::{
     adapter::{Needs, Target},
 };
 
-/// A table of `[space]` with its name and the file that it stands in.
+/// A table of `[space]`, with its name and the index of its file: the spec, or an imported file.
 pub(super) struct Definition {
     pub(super) file: usize,
     pub(super) name: Located<String>,
@@ -24,8 +24,9 @@ pub(super) enum Part {
     Derived(String, Expression),
 }
 
-/// The most settings in a list, which is written by hand, and in a range, which a search must count. Round numbers.
+/// The most settings in a list, which a user writes by hand. A round number.
 const LONGEST_LIST: usize = 10_000;
+/// The most settings in a range: a round number below 2^32, since configs store the place of a setting as `u32`.
 const MOST_LEVELS: f64 = 4e9;
 
 impl ParameterTable {
@@ -69,7 +70,7 @@ pub(super) fn part(source: &SourceFile, definition: &Definition) -> Result<Part,
     }
 }
 
-/// Reads an expression; a mistake points inside its quotes.
+/// Parses an expression. The span of an error lies inside the quotes.
 pub(super) fn expression(source: &SourceFile, text: &Located<String>) -> Result<Expression, SpecError> {
     if text.value.trim().is_empty() {
         return Err(source.error(text.span.clone(), "the expression is empty", "write one such as `workers > 0`"));

@@ -1,4 +1,5 @@
-//! Converts a setting to the format of the file's present value: `bf16` to `bf16-mixed`. Otherwise says why it cannot.
+//! Converts a setting to the format of the file's present value, such as `bf16` to `bf16-mixed`, or returns the reason
+//! why this is not possible.
 
 use gputune::model::{Precision, Value};
 
@@ -9,18 +10,18 @@ use super::Change;
 pub(super) enum Old {
     /// No value, or a null such as `~`.
     Null,
-    /// A value.
+    /// A boolean, a number or a string.
     Scalar(Value),
     /// A value that no setting can have, such as a date.
     Other,
 }
 
-/// The names that one program uses for precisions.
+/// The names that a program or library uses for precisions.
 struct Family {
     about: &'static str,
-    /// The names that it writes.
+    /// The names that gputune writes.
     names: &'static [(Precision, &'static str)],
-    /// Further names that the program accepts; gputune does not write them.
+    /// Further names that the program accepts, and that gputune only reads.
     also: &'static [(Precision, &'static str)],
 }
 
@@ -146,7 +147,8 @@ impl Key {
     }
 }
 
-/// Returns the precision that a change sets, if it sets one.
+/// Returns the precision that a change sets. Its value must name a precision, and so must all searched settings or the
+/// present value, unless the key is a usual name for a precision.
 fn precision_of(change: &Change, old: &Old, key: &Key) -> Option<Precision> {
     let named = |value: &Value| match value {
         Value::Text(text) => Precision::named(text).or_else(|| LIGHTNING.read(text)),

@@ -20,12 +20,13 @@ pub(super) use toml::scalar as toml_scalar;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Language {
     name: &'static str,
-    /// The endings of its files' names.
+    /// The extensions of its files, in lower case and without a dot.
     endings: &'static [&'static str],
     /// Finds the values of a file's text; the error says why the text is invalid.
     places: fn(&str) -> Result<Vec<Place>, String>,
+    /// Reads the text of a value.
     read: fn(&str) -> Old,
-    /// Writes a value in the language, in the style of the present one.
+    /// Formats a value in the language, in the style of the value's present text.
     show: fn(&Value, &str) -> String,
     /// Returns true if the present text means the same value.
     is_same: fn(&str, &Value) -> bool,
@@ -38,6 +39,7 @@ type Add = fn(&Text<'_>, Option<&Place>, &[String], (&str, &Value)) -> Option<(u
 
 const LANGUAGES: &[Language] = &[toml::LANGUAGE, yaml::LANGUAGE, json::LANGUAGE];
 
+/// A value in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
     /// The keys that lead to the value; the keys of a list are numbers.
@@ -46,7 +48,7 @@ struct Place {
     span: Range<usize>,
     /// The bytes of its key.
     key: Range<usize>,
-    /// The reason why the value cannot be set, if any, such as [`TABLE`] or that other values refer to it by an anchor.
+    /// The reason why the value cannot be set, if any, such as [`TABLE`]. Messages put it after the value's path.
     obstacle: Option<&'static str>,
 }
 
@@ -59,6 +61,7 @@ impl Place {
     }
 }
 
+/// The text of a file, with the places of its values.
 struct Text<'t> {
     text: &'t str,
     places: &'t [Place],
@@ -106,7 +109,7 @@ impl Text<'_> {
 pub(super) struct Change {
     pub(super) name: String,
     pub(super) value: Value,
-    /// The place, if given; else gputune searches for the parameter's name.
+    /// The keys that lead to the place, joined by dots. If absent, gputune searches for the parameter's name.
     pub(super) path: Option<String>,
     /// The possible settings of the parameter, if known.
     pub(super) among: Vec<Value>,
@@ -261,7 +264,8 @@ fn shown(old: &str) -> String {
     if old.is_empty() { "nothing".to_owned() } else { format!("`{}`", old.escape_debug()) }
 }
 
-/// Finds the place of a change: the given path, else the parameter's name in the top table, else its only place below.
+/// Finds the place of a change: the given path, else the top-level key with the parameter's name, else the only such
+/// key at any depth. In names, `-` equals `_`. Several possible places are an error.
 fn find<'p>(places: &'p [Place], change: &Change) -> Result<Option<&'p Place>, Refusal> {
     let several = |found: &[&Place]| {
         let all: Vec<String> = found.iter().map(|place| format!("`{}`", place.dotted())).collect();
@@ -340,7 +344,7 @@ pub(super) fn difference(old: &str, new: &str) -> String {
     while at < before.len() || to < after.len() {
         match (before.get(at), after.get(to)) {
             (Some(one), Some(other)) if one == other => {}
-            // A line was added: the old line follows later.
+            // The old line follows later in the new text, so the new line was added.
             (Some(one), Some(other)) if after[to..].iter().skip(1).take(ADDED).any(|line| line == one) => {
                 text += &format!("{:>5} + {}\n", to + 1, other.trim_end());
                 to += 1;

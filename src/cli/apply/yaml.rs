@@ -12,13 +12,14 @@ use super::{LIST, Language, Place, TABLE, Text};
 pub(super) const LANGUAGE: Language =
     Language { name: "YAML", endings: &["yaml", "yml"], places, read, show, is_same, add };
 
+/// A table or list that the parser has begun and not ended.
 struct Open {
     is_table: bool,
-    /// In a table: the key whose value comes next, and the bytes of the key.
-    /// In a list, `count` is the number of values before.
+    /// The key in a table whose value comes next, and the bytes of the key. Always `None` in a list.
     key: Option<(String, Range<usize>)>,
+    /// The number of values before the next value of a list.
     count: usize,
-    /// The index of its own place in `found`.
+    /// The index of its own place in `found`; `None` for the whole document.
     place: Option<usize>,
 }
 
@@ -182,7 +183,8 @@ fn show(value: &Value, old: &str) -> String {
         Value::Text(text) if old.starts_with(['"', '\'']) => {
             gputune::report::emit::yaml_scalar(&Value::from(text.as_str()))
         }
-        // Not quoted: a word for yes or no in place of another, a precision that begins with digits, a plain string.
+        // These strings need no quotes: a word for yes or no that replaces such a word, Lightning's name of a
+        // precision, and a plain string.
         Value::Text(text) if is_answer(old.trim()) && is_answer(text) => text.clone(),
         Value::Text(text) if is_precision_word(text) && !old.is_empty() => text.clone(),
         Value::Text(text) if !old.is_empty() && is_plain(text) => text.clone(),
@@ -257,7 +259,7 @@ fn add(
         return Some((start + 1, format!("{entry}{separator}")));
     }
     let line_break = text.line_break();
-    // Blanks also stand for the hyphen of a list, which is before the first setting of an item.
+    // In the first line of a list item, blanks replace the hyphen.
     let indent = |at: usize| " ".repeat(text.text[text.line_start(at)..at].chars().count());
     // Insert after a setting of one line: the next line cannot be a part of that setting.
     let has_one_line = |place: &&Place| place.obstacle.is_none() && !text.of(place).contains('\n');

@@ -15,9 +15,10 @@ use super::exit::{Exit, Failed};
 use super::stdout;
 use manifests::Wanted;
 
-/// The longest name of a search; leaves room for the suffixes of its objects (Kubernetes documentation, "Object Names and IDs").
+/// The longest name of a search, in characters. Suffixes such as `-driver` must fit into the 63 characters of an
+/// object's name (Kubernetes documentation, "Object Names and IDs").
 const LONGEST_NAME: usize = 50;
-/// The size of the largest ConfigMap (Kubernetes documentation, "ConfigMaps").
+/// The size of the largest ConfigMap, in bytes (Kubernetes documentation, "ConfigMaps").
 const LARGEST_SPEC: usize = 1 << 20;
 
 /// Write what a search on a cluster needs

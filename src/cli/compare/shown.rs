@@ -17,7 +17,9 @@ pub(super) struct Line {
     quiet: bool,
     is_live: bool,
     next: Instant,
+    /// The number of fallbacks that were printed.
     fallbacks: usize,
+    /// The state that was printed last.
     told: Option<(Way, Stage, Side)>,
 }
 
@@ -37,7 +39,7 @@ impl Line {
             say!("{}", fallback.replace(char::is_control, " "));
         }
         self.fallbacks = progress.fallbacks.len();
-        // Without a terminal, a change of side alone prints no line.
+        // Without a terminal, a change of side alone prints no line, except in the warm-up.
         let side = if self.is_live || progress.stage == Stage::Warming { progress.side } else { Side::A };
         let now = (progress.way, progress.stage, side);
         let is_new = self.told != Some(now);

@@ -14,7 +14,7 @@ use crate::cli::apply::toml_scalar;
 use crate::cli::exit::Failed;
 use crate::cli::{folder, paths};
 
-/// Writes a spec for the job that opens parameters: lets a search change them.
+/// Writes a spec for the job that opens parameters, which means that a search may change them.
 pub(super) struct Opener {
     kind: Kind,
     pub(super) has_adapter: bool,
@@ -127,7 +127,7 @@ fn refused(path: &Path) -> Option<String> {
     }
 }
 
-/// Returns the openings, or the usual parameters if there are none: a space needs a parameter.
+/// Returns the openings. If they are empty, returns the usual parameters, because a space needs at least one parameter.
 fn some(openings: Vec<Opening>, evidence: &Evidence) -> Vec<Opening> {
     if !openings.is_empty() {
         return openings;
@@ -214,7 +214,7 @@ fn extended(text: &str, has_baseline: bool, openings: &[Opening], examined: &Exa
     headline(examined) + &text
 }
 
-/// Returns true if a line is the head of the table.
+/// Returns true if a line is the header of the table.
 fn is_head(line: &str, table: &str) -> bool {
     let line = line.split('#').next().unwrap_or_default().trim();
     line.strip_prefix('[').and_then(|line| line.strip_suffix(']')).is_some_and(|name| name.trim() == table)
@@ -224,7 +224,7 @@ fn has_table(text: &str, table: &str) -> bool {
     text.lines().any(|line| is_head(line, table))
 }
 
-/// Inserts lines after the head of a table; if the table has no head, it is added at the end.
+/// Inserts lines after the header of a table. If the text has no such header, adds the table at the end.
 fn inserted(text: &str, table: &str, lines: &str) -> String {
     let is_head = |line: &str| is_head(line, table);
     let mut written = String::with_capacity(text.len() + lines.len());

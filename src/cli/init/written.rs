@@ -19,7 +19,7 @@ use super::Args;
 use crate::cli::exit::Failed;
 use crate::cli::{folder, paths};
 
-/// Writes the spec as a whole or not at all, and only if it can be loaded.
+/// Writes the spec as a whole or not at all, and only if it can be loaded. Returns an existing spec that is kept.
 pub(super) fn write(args: &Args, folder: &Path, text: &str, templates: &[Template]) -> Result<Spec, Failed> {
     let failed = |error: io::Error| {
         let message = format!("cannot write {}: {error}", args.out.display());
@@ -46,7 +46,7 @@ pub(super) fn write(args: &Args, folder: &Path, text: &str, templates: &[Templat
     Ok(spec)
 }
 
-/// Returns the existing spec if it runs the same command as the new spec.
+/// Returns the existing spec if it runs the same command as the new spec. A different command is an error.
 fn same_job(path: &Path, new: Spec) -> Result<Spec, Failed> {
     let old = Spec::load(path)?;
     let device = |spec: &Spec| spec.device().map_err(Failed::from);
@@ -60,7 +60,7 @@ fn same_job(path: &Path, new: Spec) -> Result<Spec, Failed> {
     )))
 }
 
-/// Returns true if the existing spec is kept, and its baseline runs exactly these words.
+/// Returns true if the existing spec is kept, and its baseline runs exactly the command `words`.
 pub(super) fn is_there_for(args: &Args, words: &[String]) -> bool {
     let Some(spec) = Some(&args.out).filter(|_| args.keeps_spec()) else { return false };
     let Ok(spec) = Spec::load(spec) else { return false };
@@ -71,7 +71,7 @@ pub(super) fn is_there_for(args: &Args, words: &[String]) -> bool {
     rendered.command == words && rendered.files.is_empty()
 }
 
-/// Describes the file of a template, which lies next to the spec. The command runs in `cwd`.
+/// Describes the file that is rendered from a template. `out` is the path of the spec, and the command runs in `cwd`.
 pub(super) fn rendered_file(out: &Path, cwd: &Path, template: &Template) -> Option<RenderedFile> {
     let (name, path) = rendered(out, template)?;
     let own = template.config.strip_prefix(cwd).unwrap_or(&template.config);
@@ -85,12 +85,13 @@ fn rendered(out: &Path, template: &Template) -> Option<(String, String)> {
     Some((format!("{stem}.{name}.in"), name.to_owned()))
 }
 
-/// Places a template, which is removed again unless the spec is accepted.
+/// Writes a template to `path`. Dropping the result removes the file, unless its clean-up was disabled.
 fn place(path: &Path, text: &str, replaces: bool) -> io::Result<TempPath> {
     folder::persist(folder::temporary(path.parent().unwrap_or(Path::new(".")), text)?, path, replaces)?;
     TempPath::try_from_path(path)
 }
 
+/// A written spec, for the text and the JSON that `gputune init` prints.
 #[derive(Debug, Serialize)]
 pub(in crate::cli) struct Drafted {
     format: u32,
@@ -109,7 +110,7 @@ pub(in crate::cli) struct Drafted {
     /// False if gputune cannot see how fast the script trains.
     has_rate: bool,
     time: String,
-    /// The next commands.
+    /// The commands to run next.
     next: Vec<String>,
     gputune_version: &'static str,
     /// The settings that are not searched with the reasons, the most important first.
@@ -170,12 +171,12 @@ impl Drafted {
         }
     }
 
-    /// Returns true if an option of the script is searched.
+    /// Returns true if the search sets an option of the script.
     pub(in crate::cli) fn has_options(&self) -> bool {
         self.parameters.iter().any(|parameter| parameter.by == "argument")
     }
 
-    /// Describes the findings.
+    /// Describes the script's framework and the searched parameters, for the terminal.
     pub(in crate::cli) fn summary(&self) -> String {
         let Self { script, about, page, .. } = self;
         let mut text = format!("{script}: {about}\n");
@@ -207,7 +208,7 @@ impl Drafted {
         self.not_searched.iter().take(shown).map(line).collect()
     }
 
-    /// Describes the next step.
+    /// Lists the commands to run next, for the terminal.
     pub(super) fn next(&self) -> String {
         let about = |command: &str| match command.starts_with("gputune diagnose") {
             true => "what the step waits for, in two minutes".to_owned(),

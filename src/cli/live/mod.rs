@@ -43,7 +43,7 @@ struct Shared {
     bar: ProgressBar,
     state: Mutex<State>,
     is_over: AtomicBool,
-    /// Set by `q`.
+    /// Set when the user presses `q`.
     quit: Arc<AtomicBool>,
 }
 
@@ -120,7 +120,7 @@ impl Shared {
         let mut keys = Keys::listen();
         while !self.is_over.load(Ordering::Relaxed) {
             if continued.swap(false, Ordering::Relaxed) {
-                // The shell has written below the view and changed the terminal's settings.
+                // While gputune was stopped, the shell wrote below the view and changed the terminal's settings.
                 self.bar.set_draw_target(target());
                 self.state().block = None;
                 keys = Keys::listen();
@@ -202,7 +202,8 @@ fn leave_no_mess_on_panic(shared: &Arc<Shared>) {
         if let Some(shared) = shared.upgrade()
             && !shared.is_over.swap(true, Ordering::Relaxed)
         {
-            // indicatif draws nothing from a panicking thread, and that thread may hold the bar.
+            // indicatif draws nothing in a panicking thread, and this thread may hold the bar's lock. So another
+            // thread clears the bar.
             let (done, cleared) = mpsc::channel();
             let bar = shared.bar.clone();
             std::thread::spawn(move || {
@@ -229,7 +230,7 @@ impl Keys {
     /// Makes the terminal deliver keys without a line end, and not show them. Ctrl-C and Ctrl-Z keep their meaning.
     fn listen() -> Option<Self> {
         let stdin = std::io::stdin();
-        // A background process would be stopped (termios(3), SIGTTOU).
+        // The kernel stops a background process that changes the terminal's settings (termios(3), SIGTTOU).
         let is_in_front = || tcgetpgrp(&stdin).is_ok_and(|group| group == rustix::process::getpgrp());
         if !stdin.is_terminal() || !is_in_front() {
             return None;

@@ -1,4 +1,5 @@
-//! The content of the live view: the status of a search in a few lines, always the same number, so that nothing jumps.
+//! The content of the live view: the status of a search in a few lines. Their number changes only with the number of
+//! slots, so that the view does not jump.
 
 use std::time::Duration;
 
@@ -10,14 +11,16 @@ use gputune::model::{
 use gputune::report::{Screen, Tone, shortened, shown_estimate, wrap};
 use gputune::search::{Ended, Running, Status};
 
+/// The width of the labels, in columns.
 const LABEL: usize = 8;
 
 /// The rows for the reason why a config is probed.
 const WHY: usize = 2;
 
+/// The width of the bar, in columns.
 const BAR: usize = 20;
 
-/// The length of a full bar.
+/// The value of a full bar.
 pub(super) const WHOLE_BAR: u64 = 1000;
 
 /// The text of the view, and its bar.
@@ -32,7 +35,7 @@ pub(super) struct Block {
     lines: Vec<String>,
 }
 
-/// Returns the status in lines, to be printed once.
+/// Returns the lines of a status for a single print, without lines that have only a label.
 pub(in crate::cli) fn once(status: &Status, screen: Screen) -> Vec<String> {
     let block = Block::new(screen).budget(status, Duration::ZERO).probe(status, Duration::ZERO).best(status);
     let text = block.before + &block.lines.join("\n");
@@ -76,7 +79,7 @@ impl Block {
         self.lines.push(format!("{label}{}", self.screen.paint(tone, &text)));
     }
 
-    /// Adds the rule between the finished lines and the running probes.
+    /// Adds the horizontal line between the finished lines and the running probes.
     fn rule(mut self) -> Self {
         self.lines.push(self.screen.paint(Tone::Faint, &"─".repeat(self.screen.columns)));
         self
@@ -245,15 +248,16 @@ fn speed(probe: &Running, elapsed: f64, status: &Status) -> String {
     format!("{}{ratio} ({time}, {} steps)", shown_estimate(rate, &probe.unit), probe.steps)
 }
 
-/// Returns the throughput of the best so far, if throughput is the goal.
+/// Returns the throughput of the best config so far, if throughput is the objective.
 fn rival(status: &Status) -> Option<f64> {
     let best = status.best.as_ref()?;
     best.throughput.filter(|throughput| *throughput == best.estimate).map(|throughput| throughput.value)
 }
 
-/// Draws the interval on a line from zero, with the best so far as a mark: `──────[━━●━━]─────│────`.
+/// Draws a throughput with its interval on an axis that begins at 0, such as `──────[━━●━━]─────│────`. `│` marks the
+/// throughput of the best config.
 fn scale(rate: Option<Estimate>, best: Option<f64>, columns: usize) -> String {
-    /// How far the line extends beyond the larger of both numbers: a round number that leaves some room.
+    /// The end of the axis, as a multiple of the larger throughput. A round number that leaves some room.
     const BEYOND: f64 = 1.15;
     let Some(rate) = rate.filter(|_| columns >= 20) else { return String::new() };
     let (low, high) = (rate.low.unwrap_or(rate.value).max(0.0), rate.high.unwrap_or(rate.value));
@@ -277,7 +281,7 @@ fn scale(rate: Option<Estimate>, best: Option<f64>, columns: usize) -> String {
     signs.into_iter().collect()
 }
 
-/// Describes the GPUs, then the CPU, with as many numbers as fit.
+/// Describes the GPUs, then the CPU, with as many numbers as fit into `room` columns.
 fn devices(probe: &Running, room: usize) -> String {
     let gpus: Vec<&Readings> = probe.devices.gpus.iter().map(|gpu| &gpu.readings).collect();
     let mut words = Vec::new();

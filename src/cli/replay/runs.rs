@@ -59,6 +59,7 @@ pub(super) struct Plan<'p> {
     pub(super) slots: usize,
 }
 
+/// A simulated probe. Times are multiples of the mean time of a probe.
 struct Running {
     /// The time of the first reading.
     shows_at: f64,
@@ -87,7 +88,7 @@ impl Plan<'_> {
         (!objective.is_pareto()).then_some(SoFar { score, half_width: NORMAL_95 * deviation })
     }
 
-    /// Runs the strategy for the number of probes.
+    /// Runs the strategy until it has made all probes, or proposes no further config.
     pub(super) fn of_probes(&self, seed: u64) -> Run {
         let mut strategy = (self.strategy.build)();
         let mut history = History::default();
@@ -139,8 +140,8 @@ impl Plan<'_> {
         record.into_run(seed, None)
     }
 
-    /// Searches as `gputune search` does, until the search ends or reaches the number of probes. No round measures
-    /// leaders again: a table has one value for each config. Consumes a space and a replay of the table.
+    /// Searches as `gputune search` does, until the search ends or reaches the number of probes. No round
+    /// re-measures configs, because a table has one value for each config. Consumes a space and a replay of the table.
     pub(super) fn until_end(&self, space: Space, replay: Replay, seed: u64) -> Result<Run, TuneError> {
         let gains = Arc::new(Mutex::new(Vec::new()));
         let strategy = Heard { strategy: (self.strategy.build)(), gains: Arc::clone(&gains) };

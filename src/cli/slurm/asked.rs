@@ -1,5 +1,5 @@
-//! Asks Slurm about a job, with a time-out, and distinguishes the ends of a job: the search's own, the time limit, pre-emption, a
-//! lost node, a cancellation.
+//! Asks Slurm about a job, with a time-out, and finds why the job ended: by the search itself, by the time limit,
+//! pre-emption, a lost node, or a cancellation.
 
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
@@ -12,20 +12,21 @@ use gputune::model::quantity::show_duration;
 
 use crate::cli::exit::Exit;
 
-/// The time limit of a Slurm program: three times its own time-out for messages (`slurm.conf`(5), `MessageTimeout`).
+/// The time limit of a Slurm program: three times the default of Slurm's own time-out (`slurm.conf`(5),
+/// `MessageTimeout`).
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum State {
-    /// It waits, with the reason and the expected start.
+    /// The job waits, for this reason and until the expected start.
     Waits { reason: String, start: Option<String> },
-    /// It has nodes.
+    /// The job has these nodes, and this time limit.
     Runs { nodes: String, limit: Option<Duration> },
-    /// It is over, with Slurm's word for how.
+    /// The job is over.
     Over(Over),
-    /// Slurm does not know it any more.
+    /// Slurm no longer knows the job.
     Forgotten,
-    /// An answer that gputune does not understand.
+    /// Slurm did not answer, or gave an answer that gputune does not understand.
     Unclear(String),
 }
 
@@ -34,7 +35,7 @@ pub(super) enum State {
 pub(super) struct Over {
     pub(super) state: String,
     pub(super) reason: String,
-    /// Code and signal, as `1:0`.
+    /// The exit code and the signal, such as `1:0`.
     pub(super) exit: String,
     pub(super) ran: Option<Duration>,
     pub(super) limit: Option<Duration>,
@@ -70,7 +71,7 @@ pub(super) fn state(job: &str) -> State {
     let (is_told, line, error) = ask("squeue", &["-h", "-j", job, "-o", "%T|%r|%S|%l|%N"]);
     if is_told && !line.is_empty() {
         match queued(&line) {
-            // The controller knows more about the end.
+            // The controller knows more about the end than the queue.
             State::Over(_) => {}
             state => return state,
         }
@@ -143,7 +144,7 @@ fn remembered(line: &str) -> State {
     }
 }
 
-/// How much too early Slurm may signal a job (`sbatch`(1), `--signal`: "up to 60 seconds earlier").
+/// The longest time by which Slurm may signal a job too early (`sbatch`(1), `--signal`: "up to 60 seconds earlier").
 const EARLY: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,6 +159,7 @@ pub(super) enum End {
     Failed(String),
 }
 
+/// The facts about an ended job.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
     /// Slurm's answer, if it remembers the job.

@@ -15,7 +15,8 @@ use crate::cli::{interrupt, paths, stdout};
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// The time between two questions to Slurm: a share of the time since the start, within these limits. Round numbers.
+/// The limits of the time between two questions to Slurm, which is the time since the start divided by `ASK_SHARE`. All
+/// three are round numbers.
 const ASK_SOONEST: Duration = Duration::from_secs(1);
 const ASK_LATEST: Duration = Duration::from_secs(15);
 const ASK_SHARE: u32 = 20;
@@ -39,11 +40,15 @@ struct Seen {
     shown: u64,
     /// The last message.
     said: String,
+    /// When Slurm first said that the job runs.
     since: Option<Instant>,
     limit: Option<Duration>,
+    /// True if the job has run since it last waited in the queue.
     has_run: bool,
+    /// How often in a row Slurm did not know the job.
     forgotten: u32,
     begin: Instant,
+    /// The time of the next question to Slurm.
     next: Instant,
 }
 
@@ -108,7 +113,8 @@ impl Job {
         }
     }
 
-    /// Asks Slurm. Returns `Some(None)` if the job is over and Slurm has forgotten it.
+    /// Asks Slurm for the state of the job. Returns `None` while the job waits or runs, and `Some(None)` if Slurm has
+    /// forgotten the job.
     fn ask(&self, seen: &mut Seen) -> Option<Option<Over>> {
         let state = self.state();
         seen.forgotten = if state == State::Forgotten { seen.forgotten + 1 } else { 0 };

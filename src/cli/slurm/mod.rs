@@ -22,7 +22,9 @@ use follow::Job;
 
 /// The subfolder of the search's folder with the files of its job.
 const FOLDER: &str = "slurm";
+/// The job's number.
 const NUMBER: &str = "job";
+/// The job's output.
 const LOG: &str = "log";
 /// The best config, as the search printed it.
 const BEST: &str = "best";
@@ -34,7 +36,7 @@ pub(super) struct Submission<'s> {
     pub(super) options: &'s str,
     pub(super) spec: &'s Spec,
     pub(super) out: &'s Path,
-    /// More arguments for the search.
+    /// The arguments for `gputune search` in the job, besides the spec and the folder.
     pub(super) arguments: Vec<OsString>,
     pub(super) is_fresh: bool,
     pub(super) is_quiet: bool,
@@ -103,12 +105,13 @@ fn submit(wanted: &Submission<'_>, words: &[String]) -> Result<Job, Failed> {
     let log = files.join(LOG).display().to_string().replace('%', "%%");
     let name = wanted.spec.path.file_stem().unwrap_or_default().to_string_lossy();
     let mut sbatch = Command::new("sbatch");
-    // A search outlives a node, and continues from its journal.
+    // If the job loses a node, the search goes on without it. If Slurm requeues the job, the search continues from its
+    // journal.
     sbatch
         .args(["--parsable", "--open-mode=append", "--no-kill", "--requeue"])
         .arg(format!("--job-name=gputune-{name}"));
     sbatch.arg(format!("--output={log}")).args(words);
-    // Inside another job, that job's variables must not shape this job.
+    // If gputune runs inside another job, the variables of that job must not configure this job.
     let of_another = std::env::vars_os().map(|(name, _)| name);
     for name in of_another.filter(|name| name.to_string_lossy().starts_with("SLURM_") && name != "SLURM_CONF") {
         sbatch.env_remove(name);
@@ -193,7 +196,7 @@ pub(super) fn is_started_again() -> bool {
     count.and_then(|count| count.parse::<u32>().ok()).is_some_and(|count| count > 0)
 }
 
-/// The options that a user must not give here, and the reasons.
+/// Options of `sbatch` that `--slurm` refuses: the short name, the long name, and the reason.
 const OWN: &[(&str, &str, &str)] = &[
     ("-o", "--output", "gputune follows what the job prints"),
     ("-e", "--error", "gputune follows what the job prints"),
@@ -203,7 +206,7 @@ const OWN: &[(&str, &str, &str)] = &[
     ("", "--test-only", "nothing would be submitted"),
 ];
 
-/// Returns the problem with the words, if any.
+/// Returns the reason why the words of `--slurm` are refused, if they are.
 pub(super) fn refused(words: &[String]) -> Option<String> {
     let is = |word: &str, short: &str, long: &str| {
         let rest = word.strip_prefix(long);
@@ -214,7 +217,8 @@ pub(super) fn refused(words: &[String]) -> Option<String> {
         let (_, long, why) = OWN.iter().find(|(short, long, _)| is(word, short, long))?;
         Some(format!("`{long}` has no place in --slurm: {why}"))
     });
-    // A word may be the value of the option before it. `sbatch` would run any other word instead of gputune.
+    // A word without a hyphen may be the value of the option before it. `sbatch` would run any other such word as the
+    // job's script, instead of gputune.
     let takes_none = |word: Option<&String>| word.is_none_or(|word| word.starts_with("--") && word.contains('='));
     let stray = words.iter().enumerate().find(|(at, word)| {
         let before = at.checked_sub(1).and_then(|before| words.get(before));

@@ -57,7 +57,7 @@ const OWNERS: &[Owner] = &[
     },
 ];
 
-/// A call and its arguments, as names and code.
+/// A call, or the name of a place if the script has no call; and the arguments for it, as names and code.
 type Asked<'s> = (Result<Found<'s>, String>, Vec<(String, String)>);
 
 /// Returns the call and its arguments for a setting of a target; `None` if the script's framework has none.
@@ -67,7 +67,7 @@ pub(super) fn arguments<'s>(script: &'s Script, target: &str, value: &Value, dev
         owner.only.is_none_or(|only| only == target) && owner.modules.iter().any(|module| script.imports(module))
     };
     OWNERS.iter().filter(is_its).find_map(|owner| {
-        // Arguments that are parsed from the command line have no call of their own.
+        // `HfArgumentParser` makes the arguments from the command line, so the script has no call for them.
         let is_parsed = || script.all(&["HfArgumentParser"]).next().is_some();
         let call = match (script.call(owner.calls), owner.otherwise) {
             (Some(found), _) => Ok(found),
