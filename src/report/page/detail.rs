@@ -160,8 +160,8 @@ fn without_escapes(line: &str) -> String {
     safe
 }
 
-/// The most bytes in a page for all logs together, and for a single log; with many trials each log gets less. The limits here are
-/// round numbers.
+/// The most bytes in a page for all logs together, and for a single log; with many trials, each log gets less. These
+/// limits and the next two are round numbers.
 const ALL_LOGS: usize = 2 << 20;
 const ONE_LOG: usize = 8 << 10;
 
