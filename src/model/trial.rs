@@ -202,8 +202,8 @@ impl History {
         }
     }
 
-    /// Replaces the last trial with the same number; does nothing without such a trial. What the history derived from
-    /// the old trial (counts, closed parameters, the cost of communication) stays.
+    /// Replaces the last trial with the same number; does nothing without such a trial. The history does not update its
+    /// counts, its closed parameters and the place of the communication cost.
     pub(crate) fn amend(&mut self, trial: Trial) {
         if let Some(place) = self.trials.iter().rposition(|known| known.number == trial.number) {
             (self.trials[place], self.identity) = (Arc::new(trial), Identity::default());

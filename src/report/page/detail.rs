@@ -224,8 +224,8 @@ pub(super) fn kept(subject: &Subject<'_>) -> BTreeMap<u32, Kept> {
     kept
 }
 
-/// Returns the last complete lines of a file, in at most `most` bytes, with invalid UTF-8 replaced; `None` if the file does not
-/// exist.
+/// Returns the last complete lines of a file, in at most `most` bytes, or the end of the last line if that line is
+/// longer. Invalid UTF-8 is replaced. Returns `None` if the file cannot be read.
 fn tail(path: &Path, most: usize) -> Option<String> {
     let mut file = File::open(path).ok()?;
     let length = file.metadata().ok()?.len();

@@ -145,7 +145,7 @@ pub(crate) struct EmptyKernel(CudaFunction);
 
 impl EmptyKernel {
     pub(crate) fn load(context: &Arc<CudaContext>) -> Result<Self, CudaError> {
-        // The driver compiles this PTX. The target is one that each driver for the device supports.
+        // The driver compiles this PTX. Each driver for the device supports the chosen target.
         let (version, target) =
             if context.compute_capability()? >= (7, 5) { ("6.3", "sm_75") } else { ("6.0", "sm_50") };
         let text =

@@ -59,7 +59,7 @@ struct Session {
     looks: u32,
 }
 
-/// How often something is read.
+/// The interval between two readings of the same kind.
 #[derive(Clone, Copy)]
 struct Rhythm {
     /// The interval while a reading costs next to nothing.
