@@ -1,4 +1,4 @@
-//! The delivery of batches in order, from loader threads or from the calling thread.
+//! Delivers batches in order, from loader threads or from the calling thread.
 
 use std::mem;
 use std::sync::Arc;
@@ -26,14 +26,14 @@ impl<S: Scalar> Batch<S> {
     }
 }
 
-/// Fills batches; a batch number means the same samples in every filler.
+/// Fills batches. The same batch number gives the same samples in every filler.
 #[derive(Debug)]
 struct Filler {
     images: Images,
     seed: u64,
     image: Vec<u8>,
     crop: Vec<f32>,
-    /// Ends a fill early.
+    /// Once true, a filler stops in the middle of a batch.
     stop: Arc<AtomicBool>,
 }
 
@@ -70,7 +70,7 @@ impl Filler {
 #[derive(Debug)]
 pub(super) struct Loader<S> {
     next: u64,
-    /// Fills batches without workers.
+    /// Fills the batches if the loader has no workers.
     filler: Filler,
     workers: Vec<Worker<S>>,
     stop: Arc<AtomicBool>,

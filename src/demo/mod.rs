@@ -29,7 +29,7 @@ pub enum Precision {
     /// IEEE single precision, 4 bytes per value.
     #[default]
     F32,
-    /// The upper half of a single: its range, 8 bits of precision, 2 bytes per value.
+    /// The upper 16 bits of an `F32`: the same range, 8 bits of precision, 2 bytes per value.
     Bf16,
     /// IEEE half precision, 2 bytes per value. Its gradients are scaled so that they stay above the smallest number of the type.
     F16,
@@ -82,8 +82,8 @@ pub struct DemoOptions {
     pub data_dir: PathBuf,
     /// The most bytes that the job may hold at once.
     ///
-    /// With `None`, the limit is the memory that the machine or its container reports as available when the job starts, if it
-    /// reports that.
+    /// The limit is never above the memory that the machine or its container reports as available when the job starts.
+    /// With `None`, that memory is the limit. If the machine does not report it, `None` means no limit.
     pub memory_limit_bytes: Option<u64>,
 }
 
@@ -103,7 +103,7 @@ impl Default for DemoOptions {
 }
 
 impl DemoOptions {
-    /// Refuses values that no machine can run with.
+    /// Returns an error for the first option outside its range.
     fn validate(&self) -> Result<(), DemoError> {
         let rows = [
             ("batch_size", self.batch_size, self.batch_size > 0, "1 or more"),

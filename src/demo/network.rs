@@ -83,7 +83,7 @@ impl<S: Scalar> Layer<S> {
         }
     }
 
-    /// Returns the numbers of inputs and outputs of as many rows as are converted at once.
+    /// Returns how many input values and how many output values are converted at once, in whole rows.
     fn piece(&self) -> (usize, usize) {
         let rows = (PIECE / self.inputs.max(self.outputs)).max(1);
         (rows * self.inputs, rows * self.outputs)
@@ -118,7 +118,8 @@ impl<S: Scalar> Layer<S> {
         });
     }
 
-    /// Computes the gradient of the inputs. `input` has the inputs as outputs of a rectified layer.
+    /// Computes the gradient of the inputs. `input` holds these inputs, which are the outputs of a rectified layer: an
+    /// input of zero has no gradient.
     fn backward_input(&self, room: &mut Room, output_gradient: &[S], input: &[S], input_gradient: &mut [S]) {
         let weights = loaded(&self.weights, &mut room.weights);
         let (inputs, outputs) = self.piece();

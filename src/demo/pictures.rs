@@ -1,4 +1,5 @@
-//! The dataset: synthetic pictures in PNG files, written once into the data folder, and a random crop of one for each sample.
+//! The dataset: synthetic pictures in PNG files, written once into the data folder. A sample is a random crop of a
+//! picture.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter};
@@ -11,19 +12,22 @@ use tempfile::NamedTempFile;
 
 use super::DemoError;
 
-// Counts up whenever the pictures or their files change.
+/// The version of the dataset, in the name of its folder. Increase it when the pictures or their files change.
 const VERSION: u32 = 3;
-// The pictures do not depend on the seed of a run, so that all runs share one dataset.
+/// The seed of the pictures. It does not depend on the seed of a run, so that all runs share one dataset.
 const PICTURE_SEED: u64 = 0x6770_7574_756e_6531;
+/// The largest change of a colour value by noise.
 const NOISE: i16 = 16;
 const WARM: [i16; COLOURS] = [205, 130, 70];
 const COOL: [i16; COLOURS] = [70, 130, 205];
 const DIM: [i16; COLOURS] = [60, 60, 60];
 
+/// The mean and the deviation that pixels are normalised with, as shares of 255.
 const MEAN: f32 = 0.4;
 const DEVIATION: f32 = 0.25;
 
-/// A prime that shares no factor with the number of images.
+/// The distance between the images of successive samples. It is a prime that does not divide the number of images, so
+/// an epoch has each image once.
 const STRIDE: u64 = 101;
 
 /// The values per pixel: red, green and blue.
@@ -185,7 +189,7 @@ pub(super) fn augment(seed: u64, sample: u64, shape: &Shape, image: &[u8], crop:
     let (left, top) = (random.random_range(0..=whole - side), random.random_range(0..=whole - side));
     let is_flipped: bool = random.random();
     let scale = random.random_range(0.8..1.2) / (255.0 * DEVIATION);
-    // The two pixels on either side of a crop's pixel, along one side, and the share of the second.
+    // Along one side of the crop: the two pixels of the image around a pixel of the crop, and the weight of the second.
     let neighbours = |index: usize| {
         let position = ((index as f32 + 0.5) * side as f32 / target as f32 - 0.5).max(0.0);
         let first = (position as usize).min(side - 1);

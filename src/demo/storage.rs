@@ -111,7 +111,7 @@ impl Scalar for f16 {
     }
 }
 
-/// Returns stored values as 32 bits, converted into `room` if they are not.
+/// Returns stored values as `f32`. Values of another type are converted into `room`.
 pub(super) fn loaded<'a, S: Scalar>(stored: &'a [S], room: &'a mut [f32]) -> &'a [f32] {
     if let Some(values) = S::as_f32(stored) {
         return values;
@@ -121,7 +121,7 @@ pub(super) fn loaded<'a, S: Scalar>(stored: &'a [S], room: &'a mut [f32]) -> &'a
     room
 }
 
-/// Changes stored values as 32 bits, converted into `room` and back if they are not.
+/// Changes stored values as `f32`. Values of another type are converted into `room`, changed there, and converted back.
 pub(super) fn changed<S: Scalar>(stored: &mut [S], room: &mut [f32], change: impl FnOnce(&mut [f32])) {
     if let Some(values) = S::as_f32_mut(stored) {
         return change(values);

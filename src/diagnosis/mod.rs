@@ -1,8 +1,10 @@
-//! Diagnoses a training job: its bottleneck, the confidence in it, the gain from removing it, and the remedies.
+//! Diagnoses a training job: its bottleneck, the confidence in the bottleneck, the gain from removing it, and the
+//! remedies.
 //!
-//! [`Evidence`] holds the observed probe, the [differential probes](Differential) and facts about the machine. Each [`Cause`] of the
-//! table has a signature that checks the evidence. The causes found are ranked by worth and confidence. [`of`] diagnoses a single
-//! measurement; [`Session`] runs the probes. `docs/diagnosis.md` describes the method, `docs/causes.md` lists the causes.
+//! [`Evidence`] holds the observed probe, the [differential probes](Differential) and facts about the machine. Each
+//! [`Cause`] of the table has a signature that checks the evidence. The causes found are ranked by worth (the possible
+//! speedup) and confidence. [`of`] diagnoses a single measurement; [`Session`] runs the probes. `docs/diagnosis.md`
+//! describes the method, `docs/causes.md` lists the causes.
 
 mod account;
 mod cause;

@@ -244,6 +244,7 @@ impl Job {
     }
 }
 
+/// Makes a job that has the cause of this name.
 pub(crate) fn sick(name: &str) -> Job {
     match name {
         "cpu_preprocessing" => {
@@ -289,7 +290,7 @@ pub(crate) fn sick(name: &str) -> Job {
     }
 }
 
-/// Makes a job whose problem is not its data.
+/// Makes a job that has the cause of this name, if the cause is not about data.
 fn sick_beside(name: &str) -> Job {
     match name {
         "evaluation" => Job::cpu().spent("evaluation", 0.45),

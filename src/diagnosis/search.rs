@@ -59,7 +59,8 @@ pub fn opens(space: &Space, name: &str) -> bool {
     space.parameters().iter().any(is_it)
 }
 
-/// Returns the parameters that can shorten a leaf of a branch, by name or role; `*` is any parameter. Empty if only the script can.
+/// Returns the parameters that can shorten a leaf of a branch, by name or role; `*` is any parameter. Empty if only a
+/// change of the script can shorten the leaf.
 fn touching(branch: Branch, leaf: &str) -> &'static [&'static str] {
     match (branch, leaf) {
         (Branch::Outside, "epoch_edge") => &["persistent_workers", "num_workers", "prefetch_factor"],

@@ -21,7 +21,7 @@ pub const BY_SPEC: &str = "the spec";
 /// The fact that the script left training, with how long and where; gputune adds it.
 pub const LEFT_TRAINING: &str = "left_training";
 
-/// The fact that the script ended by itself before enough was measured, with the remedy; gputune adds it.
+/// The fact that the script ended before enough was measured, with the remedy; gputune adds it.
 pub const ENDED_EARLY: &str = "ended_early";
 
 /// The prefix of the facts about recorded steps.
@@ -48,7 +48,7 @@ pub const NOT_READ: &str = "batches.not_read";
 /// The fact that a step trained on the largest batch of the loader.
 pub const TRAINED_LARGEST: &str = "batches.trained";
 
-/// The fact with the device memory of that step.
+/// The fact with the peak device memory of that step, in bytes.
 pub const LARGEST_PEAK: &str = "batches.peak_bytes";
 
 /// The prefix of the facts with the loader's rates, before the number of workers.

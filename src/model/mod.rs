@@ -1,8 +1,8 @@
 //! The data model of the crate: a space and its configs, the outcome and measurement of a probe, and the objective. This
 //! module opens no files and starts no processes.
 //!
-//! Start with [`space`] (the configs to try), then [`outcome`] and `measurement` (the result of a probe) and [`objective`]
-//! (the better result). A metric or a fact is a row in a table: [`metric`], [`fact`].
+//! Start with [`space`] (the configs to try), then [`outcome`] and `measurement` (the result of a probe) and
+//! [`objective`] (which of two results is better). A metric or a fact is a row in a table: [`metric`], [`fact`].
 
 mod account;
 pub mod arrival;

@@ -55,7 +55,7 @@ pub fn with_causes(error: &dyn std::error::Error) -> String {
 }
 
 impl Failure {
-    /// A failure without output.
+    /// Makes a failure without output lines.
     pub fn new(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), ..Self::default() }
     }
@@ -73,7 +73,7 @@ pub enum Outcome {
     OutOfMemory {
         /// The memory that ran out.
         memory: Memory,
-        /// How it was recognised.
+        /// The failure: how the lack of memory was recognised.
         #[serde(flatten)]
         failure: Failure,
     },
@@ -128,7 +128,8 @@ impl Outcome {
         }
     }
 
-    /// Returns the parameters that nothing in the step uses. Such a probe says nothing else about its config.
+    /// Returns the parameters that nothing in the step uses. A probe that found such parameters says nothing else about
+    /// its config.
     pub fn closes(&self) -> &[String] {
         self.failure().map_or(&[], |failure| failure.closes.as_slice())
     }

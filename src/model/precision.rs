@@ -29,9 +29,11 @@ pub struct PrecisionFacts {
     pub name: &'static str,
     /// Its other names in specs, in lower case.
     pub also: &'static [&'static str],
-    /// The first compute capability whose hardware has it. Sources: CUDA C++ Programming Guide, "Arithmetic Instructions"
-    /// for fp16 (throughput of 16-bit operations begins at 5.3) and "Tensor Cores" for the rest; for fp8 the PTX ISA, where
-    /// the `e4m3` types of `mma` require `sm_89`.
+    /// The first compute capability whose hardware has the precision.
+    ///
+    /// The source is the CUDA C++ Programming Guide: "Arithmetic Instructions" for fp16 (throughput of 16-bit
+    /// operations begins at 5.3), and "Tensor Cores" for the rest. For fp8 it is the PTX ISA: the `e4m3` types of `mma`
+    /// require `sm_89`.
     pub since: (i32, i32),
 }
 

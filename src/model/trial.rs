@@ -17,16 +17,16 @@ use crate::model::space::{Config, LocateError, Settings, Space, Value};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
-    /// It is the config that the user runs today.
+    /// The user runs this config today.
     Baseline,
-    /// The strategy proposed it.
+    /// The strategy proposed this config.
     Search,
-    /// It was probed before, and is re-measured next to other configs.
+    /// The config was probed before, and is re-measured next to other configs.
     Round,
 }
 
 impl Purpose {
-    /// Returns true if it repeats a probed config instead of looking for a new one.
+    /// Returns true if the probe repeats a known config instead of trying a new config.
     pub fn is_repeated(self) -> bool {
         self == Self::Round
     }
@@ -151,7 +151,7 @@ pub struct History {
     exchange_at: Option<usize>,
 }
 
-/// Identifies the trials of a history: replaced if a trial is changed or the history is cloned.
+/// Identifies the trials of a history. A history gets a new identity if a trial is changed or the history is cloned.
 #[derive(Debug, Default)]
 struct Identity(Arc<()>);
 
@@ -202,7 +202,8 @@ impl History {
         }
     }
 
-    /// Replaces the trial that has the same number; does nothing if there is none.
+    /// Replaces the last trial with the same number; does nothing without such a trial. The history does not update its
+    /// counts, its closed parameters and the place of the communication cost.
     pub(crate) fn amend(&mut self, trial: Trial) {
         if let Some(place) = self.trials.iter().rposition(|known| known.number == trial.number) {
             (self.trials[place], self.identity) = (Arc::new(trial), Identity::default());
@@ -323,7 +324,8 @@ pub struct Line {
     /// For an unmodified job, the few settings that it was given nevertheless; `None` for all other trials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_it_is: Option<Settings>,
-    /// Why the strategy proposed it, if it gives a reason. (A failure has a `reason` on the same line.)
+    /// Why the strategy proposed the trial, if it gives a reason. The key is not `reason`, because a failure on the
+    /// same line has that key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// The gain that the strategy expected, as a share of the best result at that time, if it gives one.

@@ -23,7 +23,7 @@ use crate::search::{Alternatives, OnFront, Part, Ranked, Study, Verdict, WarmSta
 /// A throughput with its unit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
-    /// The best single number.
+    /// The point estimate.
     pub value: f64,
     /// The lower end of the 95% interval, if known. After rounds, it is computed from the ratio to the baseline.
     pub low: Option<f64>,
@@ -128,7 +128,7 @@ pub struct BestReport {
     /// The time of the whole training, with the baseline and with this config; absent if samples are not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<WholeRun>,
-    /// The lowest ratio to the baseline of all rounds.
+    /// The lowest speedup over the baseline in any round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lowest_speedup: Option<f64>,
     /// The config that won all of its rounds, which were too few for a proof; the baseline stays.
@@ -181,7 +181,7 @@ pub struct BestReport {
     /// True if the interval was still wider than requested when the last measurement ended.
     #[serde(default)]
     pub is_unstable: bool,
-    /// Steps that the last measurement left out of the throughput, by what happened in them.
+    /// Steps that the last measurement left out of the throughput, by cause, such as `epoch` or `checkpoint`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outliers: BTreeMap<String, Outliers>,
     /// The bottlenecks of the baseline and of this config, if the step reports enough.
@@ -210,7 +210,7 @@ pub struct BestReport {
     /// The earlier studies that the search learned from.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warm_start: Vec<WarmStart>,
-    /// The device.
+    /// The name of the device.
     pub device: String,
     /// The driver of the device.
     pub driver: String,
@@ -229,7 +229,7 @@ pub struct AheadReport {
     pub rounds: usize,
 }
 
-/// The verdict of reports that were written before verdicts existed.
+/// The verdict for reports that were written before verdicts existed.
 fn unknown_verdict() -> Verdict {
     Verdict::Unproven
 }
@@ -244,7 +244,8 @@ impl BestReport {
         compute.into_iter().chain(memory).chain(traces).chain(rates).collect()
     }
 
-    /// Returns the report without secrets in its command, for files that users share. This command may not run.
+    /// Returns the report without secrets in its command, for files that users share. The command without secrets may
+    /// not run.
     #[must_use]
     pub fn for_sharing(&self) -> Self {
         Self { command: self.command.as_deref().map(redacted), ..self.clone() }

@@ -137,7 +137,8 @@ impl Bottleneck {
         labelled(texts)
     }
 
-    /// Returns the most important of these lines: one about the bottlenecks, and one about what helps.
+    /// Returns the two most important lines: one about the bottlenecks, and one about the place in the script and what
+    /// helps.
     pub(super) fn brief_lines(&self) -> Vec<String> {
         let limit = match (&self.was, &self.is) {
             (Some(was), Some(is)) if was.cause == is.cause => format!("before and now: {}", is.with_worth()),
@@ -156,7 +157,8 @@ impl Bottleneck {
         };
         let is = self.is.as_ref();
         let help = is.and_then(HeldBack::help).map(|help| format!("to go faster: {}", short(&help)));
-        // The same cause has its place in the baseline's run.
+        // If the best config's run shows no place in the script, the baseline's run may show it, if both have the same
+        // cause.
         let was = self.was.as_ref().filter(|was| is.is_none_or(|is| is.cause == was.cause));
         let second = match (is.and_then(HeldBack::place).or_else(|| was?.place()), help) {
             (Some(place), help) => Some(fitting(place, help.map(|help| format!("; {help}")))),
@@ -166,7 +168,7 @@ impl Bottleneck {
     }
 }
 
-/// Puts the label before the first of the texts, and blanks before the others.
+/// Puts the label `limit` before the first text, and spaces of the same width before each further text.
 fn labelled(texts: impl IntoIterator<Item = String>) -> Vec<String> {
     let label = |at: usize| if at == 0 { "limit" } else { "" };
     texts.into_iter().enumerate().map(|(at, text)| format!("{:<10}{text}", label(at))).collect()
@@ -174,6 +176,7 @@ fn labelled(texts: impl IntoIterator<Item = String>) -> Vec<String> {
 
 /// Returns a remedy that fits into a line: the whole text, or its longest start up to a comma, colon, semicolon or bracket.
 fn short(text: &str) -> &str {
+    /// The columns left after the label and `to go faster: `, on a screen of 100 columns.
     const MOST: usize = 76;
     let is_whole = |part: &&str| part.len() <= MOST && part.matches('(').count() == part.matches(')').count();
     let ends = text.char_indices().rev().filter(|(_, sign)| ",:;(".contains(*sign));

@@ -1,4 +1,4 @@
-//! Summarises how the probes of a search were measured: time saved, unsteady probes, steps left out.
+//! Summarises how the probes of a search were measured: time saved, unstable probes, steps left out.
 
 use std::collections::BTreeMap;
 
@@ -18,9 +18,9 @@ pub struct Care {
     pub saved_s: f64,
     /// Probes whose interval was still wider than requested when measuring ended.
     pub unstable: usize,
-    /// Steps that were left out of throughputs, by what happened in them.
+    /// Steps that were left out of throughputs, by cause, such as `epoch` or `checkpoint`.
     pub outliers: BTreeMap<String, Outliers>,
-    /// The wall time of the probes with a measurement, by what used it.
+    /// The wall time of the probes with a measurement, by use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spent: Option<Spent>,
     /// Seconds of probes without a measurement, or whose time was not broken down.

@@ -190,8 +190,8 @@ impl Comparison {
         }
     }
 
-    /// Returns the reason if B is a regression: B has no best config though A has one, or B's best is worse by more than `most`
-    /// and not within the noise.
+    /// Returns the reason if B is a regression: B has no best config though A has one, or B's best is worse by more
+    /// than the share `most` and not within the noise. A ratio without an interval counts as outside the noise.
     pub fn regression(&self, most: f64) -> Option<String> {
         let ratio = match (&self.a.best, &self.b.best) {
             (None, _) => return None,
@@ -375,7 +375,7 @@ fn is_ranked(study: &Study, trial: &Trial) -> bool {
     study.objective.scores_of(&trial.outcome).is_some()
 }
 
-/// Counts the configs that only one study probed.
+/// Counts the configs that the first study probed and the other study did not.
 fn alone(study: &Study, other: &Study, shared: &[String]) -> usize {
     let lines = |study: &Study| -> std::collections::BTreeSet<String> {
         study.history.searched().map(|trial| restricted(&study.settings(&trial.config), shared).line()).collect()

@@ -150,7 +150,8 @@ pub(super) fn word(change: Change) -> (&'static str, Tone) {
     }
 }
 
-/// Returns the configs to show, and the number of hidden configs. Of too many, the largest gains and losses are shown.
+/// Returns the configs to show, and the number of hidden configs. If there are too many, the largest gains and the
+/// largest losses are shown.
 pub(super) fn most_changed(configs: &[Both]) -> (Vec<&Both>, usize) {
     if configs.len() <= ROWS {
         return (configs.iter().collect(), 0);

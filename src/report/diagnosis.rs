@@ -185,7 +185,7 @@ fn best_measured(evidence: &Evidence) -> Option<(f64, Differential)> {
     rates.max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
-/// Formats a worth: `up to 1.8x`, or why it is not known.
+/// Formats the speedup that removing a cause is worth: `up to 1.8x`, or why it is not known.
 fn shown_worth(worth: &Worth) -> String {
     let Some(times) = worth.times else { return format!("not measured: {}", worth.words) };
     let by = match worth.by_parameters {

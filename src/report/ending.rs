@@ -113,7 +113,7 @@ pub(super) fn no_config_is_faster(study: &Study, best: &Best) -> String {
 struct Few {
     /// The mean time of a probe.
     probe_s: f64,
-    /// The part of it before the first step.
+    /// The mean time of a probe before its first step.
     start_s: f64,
     /// The minutes that are enough for [`WANTED`] configs.
     minutes: f64,
@@ -133,7 +133,7 @@ fn few_configs(study: &Study) -> Option<Few> {
     let starts = study.history.searched().filter_map(|trial| trial.outcome.measurement()?.spent);
     let starting: Vec<f64> = starts.map(|spent| spent.importing_s + spent.starting_s).collect();
     let (probe_s, start_s) = (stats::mean(&probes)?, stats::mean(&starting).unwrap_or(0.0));
-    // Rounds take half of the time at most.
+    // Rounds take at most half of the time, so the probes need twice their own time.
     Some(Few { probe_s, start_s, minutes: (2.0 * WANTED * probe_s / 60.0).ceil() })
 }
 
@@ -178,8 +178,9 @@ fn few(names: &[String]) -> String {
 /// The relative difference below which sizes count as equal: a round number, 1%.
 const SAME_SIZE: f64 = 0.01;
 
-/// Returns the parameters without a difference: configs that differ only in the parameter agree in the fact that
-/// reports the setting, in samples and in memory, and the intervals of their throughputs overlap.
+/// Returns the parameters without a difference: parameters whose settings changed nothing in any pair of configs that
+/// differ only in this parameter. Nothing changed if both configs report the same fact for the setting, have equal
+/// samples per step and peak memory, and have throughputs whose intervals overlap.
 pub(super) fn without_difference(study: &Study) -> Vec<String> {
     let measured: Vec<(&Trial, &Measurement)> = study
         .history
@@ -237,7 +238,7 @@ pub fn verdict(study: &Study) -> String {
     verdict_after(study, None)
 }
 
-/// Returns the same text. A first run that took a large part of the time is in it.
+/// Returns the text of [`verdict`]. It names `first_run`, the duration of the script's first run, if that is given.
 pub(super) fn verdict_after(study: &Study, first_run: Option<Duration>) -> String {
     let mut lines = head_lines(study, true);
     lines.extend(Bottleneck::of(study).iter().flat_map(Bottleneck::lines));
@@ -248,7 +249,7 @@ pub(super) fn verdict_after(study: &Study, first_run: Option<Duration>) -> Strin
     lines.join("\n")
 }
 
-/// Returns the lines of [`verdict`] that a user reads first: at most seven, if none of them is long.
+/// Returns the most important lines of [`verdict`]: at most seven if no line is too long for the screen.
 pub(super) fn brief(study: &Study, first_run: Option<Duration>) -> String {
     let mut lines = head_lines(study, false);
     lines.extend(Bottleneck::of(study).iter().flat_map(Bottleneck::brief_lines));
@@ -258,7 +259,7 @@ pub(super) fn brief(study: &Study, first_run: Option<Duration>) -> String {
     lines.join("\n")
 }
 
-/// Returns the lines about the best config, or why there is none.
+/// Returns the lines about the best config, or why no config is the best.
 fn head_lines(study: &Study, has_details: bool) -> Vec<String> {
     if let Some(best) = study.best() {
         return winner_lines(study, &best, has_details);
@@ -276,7 +277,8 @@ fn head_lines(study: &Study, has_details: bool) -> Vec<String> {
     std::iter::once(why).chain(first).collect()
 }
 
-/// Says how many probes and rounds there were, how long they took, and why the search ended. `few` says why there were few.
+/// Says how many probes and rounds a search had, how long they took, and why it ended. `few` explains why it tried few
+/// configs.
 fn tried_line(study: &Study, first_run: Option<Duration>, few: Option<&Few>) -> String {
     let searched = study.history.count_searched();
     let configs = if searched == 1 { "1 config".to_owned() } else { format!("{searched} configs") };
@@ -328,7 +330,7 @@ fn winner_lines(study: &Study, best: &Best, has_details: bool) -> Vec<String> {
     lines
 }
 
-/// Returns true if a config was refused for its losses, so that those of the winner matter.
+/// Returns true if the losses of a config diverged, so that the winner's losses are worth a line.
 fn has_diverged(study: &Study) -> bool {
     study.history.trials().iter().any(|trial| matches!(trial.outcome, Outcome::Diverged(_)))
 }

@@ -6,7 +6,7 @@ pub(super) fn plain(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-/// Escapes control characters for a table that programs read, except tabs, and line breaks, which such tables quote.
+/// Escapes control characters for a cell of CSV. Tabs and line breaks stay, because CSV quotes them.
 pub(super) fn as_cell(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {

@@ -96,12 +96,12 @@ pub fn report_format(name: &str) -> Option<&'static ReportFormat> {
     REPORTS.iter().find(|format| format.name == name)
 }
 
-/// The results of a search: their folder, and what came before the search.
+/// The results of a search: their folder, and the first run of the script before the search.
 #[derive(Debug, Clone, Copy)]
 pub struct Results<'r> {
     /// The folder with the results.
     pub folder: &'r Path,
-    /// The time of a first run of the script, if it took a large part of the time.
+    /// The duration of the script's first run before the search; `None` if it took little of the search's time.
     pub first_run: Option<Duration>,
 }
 
@@ -111,7 +111,7 @@ impl<'r> From<&'r Path> for Results<'r> {
     }
 }
 
-/// The page of a search, in its folder.
+/// The name of the page in the folder of a search.
 const PAGE: &str = "report.html";
 
 /// Writes what a search prints at its end. The parts are the trials, the front if any, the best config with its speedup, why the
@@ -228,7 +228,8 @@ pub fn summary(study: &Study, device: &Device, name: &str, best: Option<&BestRep
     text
 }
 
-/// Writes the front as a separate table, if the objective is a front.
+/// Writes the front as a separate table, then the heading of the table of trials. Writes nothing if the objective is no
+/// front.
 fn front(study: &Study, text: &mut String) {
     if !study.objective.is_pareto() {
         return;

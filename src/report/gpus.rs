@@ -211,7 +211,8 @@ impl MemoryParts {
     }
 }
 
-/// Returns the process's memory in the driver's list minus reserved memory; `None` unless one process used one GPU.
+/// Returns the process's memory, as the driver lists it, minus the allocator's reserved memory. `None` unless one
+/// process used one GPU, or if the difference is negative.
 fn context(measurement: &Measurement, reserved_bytes: u64) -> Option<u64> {
     let [gpu] = measurement.machine.gpus.as_slice() else { return None };
     let own = gpu.readings.get(&Metric::MemoryOwn)?.value;

@@ -113,6 +113,7 @@ fn text(columns: &[Column], widths: &[usize], screen: Screen) -> String {
 
 fn row(cells: impl Iterator<Item = (String, Tone)>, columns: &[Column], widths: &[usize], screen: Screen) -> String {
     let mut line = String::new();
+    // Spaces are written only before a further cell, so that no line ends with spaces.
     let mut owed = 0;
     for ((text, tone), (column, wide)) in cells.zip(columns.iter().zip(widths)) {
         let free = wide.saturating_sub(width(&text));

@@ -33,8 +33,9 @@ pub struct LearningRate {
     /// The baseline's learning rate, if the command or a parameter states it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// Where the script makes a schedule for a number of steps, and the right number for the best config, in words.
-    /// Absent without such a schedule, or if the script computes the number.
+    /// A sentence on a learning-rate schedule for a fixed number of steps: its place in the script, and the number of
+    /// steps in which the best config trains on as many samples. Absent without such a schedule, or if the script
+    /// computes the number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
 }
@@ -143,7 +144,8 @@ impl Rate {
     }
 }
 
-/// Returns where the script makes a schedule, and in how many steps the best config has the baseline's samples.
+/// Returns where the script makes a schedule, and the number of steps in which the best config trains on the baseline's
+/// samples.
 fn schedule(study: &Study, baseline: &Config, best: &Config, factor: f64) -> Option<String> {
     let of_config = |config: &Config| {
         let runs = study.history.of(config).filter_map(|trial| trial.outcome.measurement());
@@ -152,7 +154,7 @@ fn schedule(study: &Study, baseline: &Config, best: &Config, factor: f64) -> Opt
         runs.filter_map(known).next()
     };
     let ((made, before), (_, now)) = (of_config(baseline)?, of_config(best)?);
-    // If the numbers differ, the script computes the number itself.
+    // If the baseline and the best config have different numbers of steps, the script computes the number itself.
     (before == now).then(|| {
         let steps = (before / factor).round();
         format!("{made} for {} steps: {} for this batch size", show_count(before), show_count(steps))
@@ -265,7 +267,7 @@ mod tests {
     use crate::search::StopReason;
     use std::time::Duration;
 
-    /// Settings, and the samples of a step with them.
+    /// The settings of a run, and the samples that it measured per step.
     type Run = (&'static [(&'static str, i64)], Option<f64>);
 
     /// Makes a study of two configs, the baseline and a better config.

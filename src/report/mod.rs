@@ -1,8 +1,9 @@
-//! Writes a study as text: for the terminal, as a page, as a table, and for other programs. All functions are pure: they neither
-//! print nor write files.
+//! Writes a study as text: for the terminal, as a page, as a table, and for other programs. No function prints or
+//! writes files. A page also reads files from the folder of the search, such as logs.
 //!
-//! Start with `format`, the table of formats, and [`best`](fn@best), the facts about the best config. `table` writes for the
-//! terminal and `page` for a browser. [`emit`] writes the best config as a command or as a framework's configuration.
+//! Start with `format`, the table of formats, and [`best`](fn@best), the facts about the best config. `table` writes
+//! for the terminal and `page` for a browser. [`emit`] writes the best config as a command or as a framework's
+//! configuration.
 
 mod best;
 mod bottleneck;
@@ -121,7 +122,7 @@ impl Output {
     }
 }
 
-/// Returns a note if the journal has older eras.
+/// Returns a note if the journal has older eras, whose trials do not count.
 fn older(subject: &Subject<'_>) -> Option<String> {
     let older = subject.header.older;
     (older.eras > 0).then(|| older.to_string())

@@ -50,8 +50,11 @@ pub(super) fn sure_ratio(ratio: Estimate) -> String {
     }
 }
 
-/// Says how much better a config is; `better` is `faster than the baseline`. If the interval is too wide to be useful, a proof
-/// makes only its lower end sure, or else the lowest ratio of all rounds.
+/// Says how much better a config is, such as `1.50x (1.30 to 1.70) faster than the baseline`; `better` gives the last
+/// words.
+///
+/// If the interval is too wide to be useful, a proven gain is shown by the lower end of the interval, or else by
+/// `lowest`, the lowest ratio of all rounds.
 pub(super) fn shown_gain(ratio: Estimate, better: &str, (is_proven, lowest): (bool, Option<f64>)) -> String {
     let lowest = lowest.and_then(|lowest| sure_gain(Estimate::interval(lowest, lowest, lowest)));
     match sure_gain(ratio).filter(|_| is_proven) {

@@ -139,7 +139,7 @@ pub fn shortened(text: &str, columns: usize) -> String {
 /// The most columns of a text that fits behind its label on a screen of 100 columns.
 const FITS: usize = 90;
 
-/// Joins a text with the parts that fit into its line. Each part begins with its separator.
+/// Appends each part that still fits into the line of the text. Each part begins with its separator.
 pub(super) fn fitting(first: impl Into<String>, parts: impl IntoIterator<Item = String>) -> String {
     let joined = |line: String, part: String| if width(&line) + width(&part) <= FITS { line + &part } else { line };
     parts.into_iter().fold(first.into(), joined)
@@ -152,7 +152,7 @@ pub(super) fn fits(text: &str) -> bool {
 
 /// Breaks a text at spaces into lines of at most this many columns, but not within `± 1.2 %`. Longer words are broken anywhere.
 pub fn wrap(text: &str, columns: usize) -> Vec<String> {
-    /// Stands for a space without a line break; it is as wide as a space.
+    /// A space at which lines are not broken.
     const GLUE: &str = "\u{a0}";
     let glued = text.replace("± ", &format!("±{GLUE}")).replace(" %", &format!("{GLUE}%"));
     let lines = wrap_at_blanks(&glued, columns.max(8));
@@ -201,7 +201,7 @@ impl Page {
         self.text += &hanging(label, words, self.indent, self.columns);
     }
 
-    /// Adds lines of which only the first has the label.
+    /// Adds lines; only the first line gets the label.
     pub(super) fn lines<T: AsRef<str>>(&mut self, label: &str, lines: impl IntoIterator<Item = T>) {
         for (at, line) in lines.into_iter().enumerate() {
             self.line(if at == 0 { label } else { "" }, line.as_ref());

@@ -84,6 +84,7 @@ pub fn table(study: &Study, screen: impl Into<Screen>) -> String {
 /// A column that is shown if any trial has a value for it.
 struct Extra {
     header: &'static str,
+    /// The rank for leaving the column out, see `Column::dispensable`.
     dispensable: u32,
     text: fn(&Trial) -> Option<String>,
 }

@@ -130,7 +130,6 @@ fn experiment(study: &Study, metrics: &[String], start: f64) -> Message {
     let mut experiment = Message::new().double(3, start);
     for parameter in study.space.parameters() {
         let kind = kind(parameter);
-        // DataType: 1 text, 2 boolean, 3 number.
         let info = Message::new().text(1, parameter.name()).number(4, kind as u64);
         experiment = experiment.message(4, &domain(parameter, kind, info));
     }
@@ -158,7 +157,7 @@ fn kind(parameter: &Parameter) -> Kind {
     if is_bool { Kind::Bool } else { Kind::Text }
 }
 
-/// Adds the settings of a parameter: all settings if they are few, else their bounds.
+/// Adds the settings of a parameter: a list, or only the bounds if a numeric parameter has many settings.
 fn domain(parameter: &Parameter, kind: Kind, info: Message) -> Message {
     const LISTED: u64 = 64;
     let last = u32::try_from(parameter.len().saturating_sub(1)).unwrap_or(u32::MAX);

@@ -12,7 +12,7 @@ use crate::search::Study;
 const NAMED: usize = 3;
 const COLUMNS: usize = 40;
 
-/// Recorded steps.
+/// A summary of the recorded steps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trace {
     /// The number of steps.

@@ -113,8 +113,8 @@ fn measured_columns() -> Vec<Column<'static>> {
     ]
 }
 
-/// Returns the columns of values that only some studies have: the GPUs, the costs of a sample, the score of several metrics, the
-/// front, the phases and the metrics.
+/// Returns the columns of values that only some studies have. These are the GPUs, the energy and cost of a sample, the
+/// score, the front, the phases and the step's own metrics.
 fn found_columns(study: &Study) -> Vec<Column<'_>> {
     let objective = &study.objective;
     let measurements = || study.history.trials().iter().filter_map(|trial| trial.outcome.measurement());

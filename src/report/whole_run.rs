@@ -6,7 +6,8 @@ use crate::model::quantity::show_count;
 use crate::model::{Estimate, RunLength};
 use crate::search::WholeRun;
 
-/// The smallest share of the time that is worth a word.
+/// The smallest share of the run's time, and the smallest relative difference of speedups, that is mentioned: a round
+/// number.
 const MATTERS: f64 = 0.05;
 
 impl WholeRun {
@@ -42,7 +43,7 @@ impl WholeRun {
         format!("whole run of {}: {words}{}", self.length, self.times())
     }
 
-    /// Returns the words after the times.
+    /// Returns the part of the sentence after the times: the steps for as many samples, and the notes.
     pub(super) fn after_times(&self) -> String {
         let same_samples = self.best_steps.map(|steps| match &self.steps_option {
             Some(option) => format!("; set {option} {steps:.0} for as many samples"),
@@ -51,7 +52,7 @@ impl WholeRun {
         same_samples.into_iter().chain(self.notes()).collect()
     }
 
-    /// Returns what explains the difference to the steps alone; each note begins with its separator.
+    /// Returns notes on why the whole run gains less or more than the steps alone. Each note begins with its separator.
     fn notes(&self) -> Vec<String> {
         let matters = self.epoch_ends_share.unwrap_or(0.0) >= MATTERS;
         let steps = self.steps_speedup.filter(|_| matters).map(|steps| format!("; steps alone {steps:.2}x"));

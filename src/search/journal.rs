@@ -1,4 +1,5 @@
-//! The file that keeps a search: append-only JSON lines with one writer, and repaired if the last line is torn.
+//! The file that keeps a search: JSON lines that one process appends. If the last line is incomplete, it is removed
+//! when the file is opened.
 //!
 //! The first line is the [`Header`]; each further line is one finished trial with names and values, so the file can be
 //! read without the spec. A later line with the number of an earlier trial replaces it. A further header begins a new era, and
@@ -26,21 +27,21 @@ pub use follow::{Follower, News, is_in_use};
 /// The version of the file format that this program writes and reads.
 pub const FORMAT: u32 = 2;
 
-/// Why a journal cannot be used.
+/// The error for a journal that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
-    /// It cannot be read or written.
+    /// The journal cannot be read or written.
     #[error("cannot {action} the journal {}", path.display())]
     Io {
         /// The action that failed.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why it failed.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Another process writes to it.
+    /// Another process has the journal open for writing.
     #[error("another gputune is using {}", .0.display())]
     Locked(PathBuf),
     /// A line that is not the last one cannot be read.
@@ -53,15 +54,15 @@ pub enum JournalError {
         /// The parser's error.
         source: serde_json::Error,
     },
-    /// It was written in a format that this version of the program does not know.
+    /// The journal was written in a format that this version of gputune does not read.
     #[error("{} has format {found}, and this gputune reads format {FORMAT}", path.display())]
     Format {
         /// The file.
         path: PathBuf,
-        /// Its format.
+        /// The format of the file.
         found: u32,
     },
-    /// Its trials were made under other conditions: the differences, one entry each.
+    /// The journal's trials were measured under other conditions. Each difference is one entry.
     #[error("{} was made under other conditions: {}", .0.display(), .1.join("; "))]
     Mismatch(PathBuf, Vec<String>),
     /// The file was changed while the search ran.
@@ -81,7 +82,7 @@ pub enum JournalError {
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// Why not.
+        /// Why the config is not in the space.
         source: LocateError,
     },
 }
@@ -91,7 +92,7 @@ pub enum JournalError {
 pub struct Journal {
     path: PathBuf,
     file: File,
-    /// Its complete lines, from which the file can be restored if it is lost.
+    /// The complete lines of the file, to restore the file if it is lost.
     text: Vec<u8>,
 }
 
@@ -112,11 +113,11 @@ pub struct Recovered {
     pub expected_gains: Vec<Option<f64>>,
     /// True if a partly written last line was dropped.
     pub healed: bool,
-    /// The number of the last trial of earlier eras; numbering continues from it.
+    /// The highest trial number of earlier eras; numbering continues from it.
     pub last_number: u32,
-    /// Why a new era begins, if one does: the differences, one entry each.
+    /// The differences in conditions that began a new era, one entry each; empty if the era continues.
     pub changes: Vec<String>,
-    /// The eras before.
+    /// The number of earlier eras, and of their trials.
     pub older: OlderEras,
 }
 
@@ -124,8 +125,8 @@ impl Journal {
     /// Opens the journal at `path`, or creates it with `header`.
     ///
     /// # Errors
-    /// It cannot be read or written, or another process has it open. It is damaged before its last line, or its trials were made
-    /// under other conditions than `header` has.
+    /// The journal cannot be read or written, or another process has it open. It is damaged before its last line, or
+    /// its trials were measured under other conditions than those in `header`.
     pub fn open(path: &Path, header: &Header, space: &Space) -> Result<(Self, Recovered), JournalError> {
         Self::open_with(path, header, space, false)
     }
@@ -133,7 +134,7 @@ impl Journal {
     /// Opens the journal like [`open`](Self::open), but other conditions begin a new era.
     ///
     /// # Errors
-    /// As for [`open`](Self::open), except for other conditions.
+    /// The errors of [`open`](Self::open), except for other conditions.
     pub fn open_accepting_changes(
         path: &Path,
         header: &Header,
@@ -235,7 +236,7 @@ impl Journal {
             .and_then(|_| self.file.write_all(&text))
             .and_then(|()| self.file.sync_data());
         if let Err(source) = written {
-            // Best effort: a torn line is healed when the journal is opened again.
+            // Best effort: an incomplete line is removed when the journal is opened again.
             let _ = self.file.set_len(len);
             return Err(failed("write", &self.path)(source));
         }
@@ -275,7 +276,7 @@ pub(super) fn unix_time() -> Option<f64> {
 /// Reads the trials of a journal's last era without its space and without locking it.
 ///
 /// # Errors
-/// It cannot be read, or has another format. A line before the last is damaged.
+/// The journal cannot be read or has another format, or a line before the last is damaged.
 pub fn read(path: &Path) -> Result<(Header, Vec<Line>), JournalError> {
     let text = std::fs::read(path).map_err(failed("read", path))?;
     // An empty journal counts as damaged.
@@ -290,11 +291,12 @@ fn parse<'l, T: Deserialize<'l>>(path: &Path, line: usize, text: &'l [u8]) -> Re
     serde_json::from_slice(text).map_err(|source| JournalError::Damaged { path: path.to_owned(), line, source })
 }
 
-/// Returns what happened to an open journal with `len` bytes, in words that follow its name; `None` if all is well.
+/// Returns what happened to an open journal that should have `len` bytes, in words that follow its name in a message.
+/// Returns `None` if nothing happened, or if the file system does not answer.
 fn change(path: &Path, file: &File, len: u64) -> Option<String> {
     let own = file.metadata().ok()?;
     match std::fs::metadata(path) {
-        // The open file knows its place (proc(5), `/proc/PID/fd`).
+        // The link in `/proc/self/fd` shows the current path of a file that was moved (proc(5)).
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Some(match std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())) {
                 Ok(place) if own.nlink() > 0 => format!("was moved to {}", place.display()),

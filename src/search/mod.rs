@@ -1,7 +1,8 @@
 //! The loop of a search: it chooses the next config, decides when to end, finds the best config, and stores the results.
 //!
-//! Start with [`tuner`], the loop. A new [`strategy`] to propose configs is a file there and a row in its table. The [`study`]
-//! draws conclusions from the trials, the [`journal`] stores them, and [`kept`] reads the folder of a search again.
+//! Start with [`tuner`], the loop. A [`strategy`] proposes configs; each strategy is a file in that module and a row in
+//! its table. The [`study`] draws conclusions from the trials, the [`journal`] stores them, and [`kept`] reads the
+//! folder of an earlier search.
 
 pub mod budget;
 pub mod environment;

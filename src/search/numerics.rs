@@ -3,19 +3,21 @@
 use crate::model::{Numerics, Settings, Space, Value};
 use crate::probe::stats;
 
-/// The fewest losses that can be compared: a round number. Its second half is two losses.
+/// The fewest losses that can be compared: a round number. Only the second half of the losses counts, so two of four.
 pub(crate) const FEWEST: usize = 4;
 
 /// The settings that change the numerical results, with their values in full precision.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FullPrecision {
+    /// The parameters that change the numerical results, each with its value in full precision.
     reference: Vec<(String, Value)>,
+    /// Parameters that change neither the results nor the data.
     neutral: Vec<String>,
 }
 
 impl FullPrecision {
-    /// Makes it from the parameters that change the numerical results, each with its value in full precision. This value need not
-    /// be in the space.
+    /// Takes the parameters that change the numerical results, each with its value in full precision. This value need
+    /// not be in the space.
     pub fn new(reference: impl IntoIterator<Item = (String, Value)>) -> Self {
         Self { reference: reference.into_iter().collect(), neutral: Vec::new() }
     }
@@ -68,11 +70,13 @@ pub(crate) fn compared(losses: &[f64], reference: Vec<f64>) -> Numerics {
     Numerics { drift, reference_losses: reference, not_compared }
 }
 
-/// Returns how far losses are from the losses in full precision: 0 for no difference; infinite if one is not a number.
+/// Returns how far losses are from the losses in full precision: 0 for no difference, infinity if a compared loss
+/// is not finite.
 ///
-/// The result is a mean over the second half of the common steps, since a drift shows there. Each difference is divided by the loss
-/// in full precision, or by a tenth of the range of these losses if that is larger. Near a loss of zero, rounding would otherwise
-/// look like a drift. Returns `None` if there are fewer than four steps.
+/// The result is a mean over the second half of the common steps, since a drift shows there. Each difference is divided
+/// by the loss in full precision, or by a tenth of the range of these losses if that is larger. Near a loss of zero,
+/// rounding would otherwise look like a drift. Returns `None` for fewer than four steps, or if a loss in full precision
+/// is not finite.
 pub fn drift(losses: &[f64], reference: &[f64]) -> Option<f64> {
     let count = losses.len().min(reference.len());
     let (losses, reference) = (&losses[..count], &reference[..count]);

@@ -18,9 +18,9 @@ const MATTERS: f64 = 0.05;
 pub struct Trend {
     /// The config.
     pub config: Config,
-    /// Its mean ratio to the baseline in the first quarter of the rounds.
+    /// The geometric mean of its ratio to the baseline in the first quarter of the rounds.
     pub from: f64,
-    /// Its mean ratio to the baseline in the last quarter of the rounds.
+    /// The geometric mean of its ratio to the baseline in the last quarter of the rounds.
     pub to: f64,
     /// The number of rounds that have both configs.
     pub rounds: usize,
@@ -69,7 +69,7 @@ fn has_trend(values: &[f64]) -> bool {
     let excess: f64 = changes.map(f64::signum).sum();
     let count = values.len() as f64;
     let deviation = (count * (count - 1.0) * (2.0 * count + 5.0) / 18.0).sqrt();
-    // The excess changes in steps of two, so one is half a step.
+    // A correction for continuity: the excess changes in steps of two, so the correction is 1.
     excess.abs() - 1.0 > stats::normal_quantile(TAIL) * deviation
 }
 

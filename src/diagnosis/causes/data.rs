@@ -176,7 +176,7 @@ fn cpu_preprocessing(evidence: &Evidence) -> Option<Found> {
     let busy = cores_busy(evidence).filter(|busy| *busy >= CORES_FULL.value);
     let scaling = starvation::scaling(evidence).filter(|scaling| scaling.times > WITHOUT_LOADER.value);
     if computes.is_none() && with_cores.is_none() && busy.is_none() && scaling.is_none() {
-        // A loader that sleeps looks the same.
+        // Without any of these signs, a loader that only waits looks the same.
         return None;
     }
     let mut found = starved.found(evidence);
@@ -203,7 +203,8 @@ fn cpu_preprocessing(evidence: &Evidence) -> Option<Found> {
     Some(found)
 }
 
-/// Weakens a cause if one worker is much slower than the rest. That explains the wait first, whatever makes the worker slow.
+/// Weakens a cause if one worker has much more to do than the rest. This imbalance is then the first explanation of the
+/// wait.
 fn against_imbalance(evidence: &Evidence, found: &mut Found) {
     if imbalance(evidence).is_some() {
         found.against(Strength::Strong, "one worker has much more to do than the rest");
@@ -245,7 +246,7 @@ fn storage(evidence: &Evidence) -> Option<Found> {
         && !takes_no_time(evidence)
         && !is_shared(evidence)
     {
-        // If the dataset opens no file, waiting for a core looks the same.
+        // On crowded cores, waiting for a core looks like waiting for storage. So the dataset must also open files.
         let is_crowded = is_crowded(evidence) && pressure.is_none();
         speaks = !is_crowded || reads_files(evidence);
         let strength = if is_crowded { Strength::Hint } else { Strength::Strong };
@@ -282,7 +283,7 @@ fn storage(evidence: &Evidence) -> Option<Found> {
     Some(found)
 }
 
-/// Returns the gain if storage answered at once: samples still have to be computed.
+/// Limits the worth of storage to the gain if storage answered at once, because samples still have to be computed.
 fn but_for_computing(evidence: &Evidence, worth: Worth) -> Worth {
     let job = evidence.rate().map(|rate| rate.value);
     let without = starvation::without_waiting(evidence).zip(job).and_then(|(rate, job)| ratio(rate, job));

@@ -90,7 +90,7 @@ fn communication(evidence: &Evidence) -> Option<Found> {
     }
 }
 
-/// Finds communication by a probe without it. The worth is the measured speedup, whatever the phases show.
+/// Finds communication by a probe that trains without it. The worth is the measured speedup, whatever the phases show.
 fn of_experiment(evidence: &Evidence, exposed: &Exposed) -> Option<Found> {
     let share = evidence.share("communication").filter(|share| *share >= EXPOSED.value);
     if exposed.is_small() && share.is_none() {
@@ -113,7 +113,7 @@ fn of_experiment(evidence: &Evidence, exposed: &Exposed) -> Option<Found> {
     Some(found)
 }
 
-/// Finds communication without such a probe: by the phases, and by one rank alone.
+/// Finds communication if no probe trained without it: by the phases, and by a probe of one rank alone.
 fn of_shares(evidence: &Evidence, ranks: u32) -> Option<Found> {
     let share = evidence.share("communication").filter(|share| *share >= EXPOSED.value);
     let efficiency = evidence

@@ -101,9 +101,10 @@ fn peer(facts: &DeviceFacts) -> Result<Arc<CudaStream>, CudaError> {
     open(devices[(at + 1) % devices.len()].ordinal)
 }
 
-/// Measures all kinds until the clock shows [`LIMIT`]. If time is short, each kind gets less time, or is absent. After
-/// a failure, `is_lost` checks if the GPU is still usable: after an error in a kernel, every later call of the process
-/// returns this error again (CUDA driver API reference, `CUresult`).
+/// Measures all kinds until the clock shows [`LIMIT`]. If time is short, each kind gets less time, or is absent.
+///
+/// After a failure, `is_lost` checks if the GPU is still usable. After an error in a kernel, every later call of the
+/// process returns the same error (CUDA driver API reference, `CUresult`).
 fn all<'w>(
     clock: &dyn Clock,
     prepare: &mut dyn FnMut(Kind) -> Result<Box<dyn Timed + 'w>, String>,
@@ -153,7 +154,7 @@ mod tests {
     use super::super::tests::{FakeClock, FakeWork};
     use super::*;
 
-    /// Has not run yet.
+    /// This test has not been run on a GPU yet.
     #[test]
     #[ignore = "needs an NVIDIA GPU"]
     fn a_gpu_is_measured_in_time_and_its_numbers_are_in_order() {

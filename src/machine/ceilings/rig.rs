@@ -87,8 +87,8 @@ impl Timed for Products {
     }
 }
 
-/// Makes a million random numbers between -2 and 2, in the format of a precision's factors. Zeros would not do: a
-/// device that multiplies zeros needs less power and reaches higher clocks.
+/// Makes a million random numbers between -2 and 2, in the format of a precision's factors. Zeros would give too high a
+/// rate: a device that multiplies zeros needs less power and reaches higher clocks.
 fn random(precision: Precision, seed: u64) -> Vec<u8> {
     let mut chance = ChaCha8Rng::seed_from_u64(seed);
     let mut single = || chance.random::<f32>() * 2.0 - 1.0;
@@ -144,6 +144,7 @@ impl Timed for DeviceCopies {
     }
 }
 
+/// Host memory of some kind, and the direction of the copy.
 pub(super) enum Host {
     /// Pinned memory, to the device.
     PinnedUp(PinnedHostSlice<u8>),

@@ -22,7 +22,7 @@ pub enum StoreError {
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why it failed.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The file is not in this program's format.

@@ -32,8 +32,8 @@ pub(crate) mod nvml {
     pub(crate) fn memory_by_first_version(device: &Device<'_>) -> Result<(u64, u64), NvmlError> {
         let call = nvml_sym(device.nvml().lib().nvmlDeviceGetMemoryInfo.as_ref())?;
         let mut memory = MaybeUninit::zeroed();
-        // SAFETY: the handle belongs to the library that the function is from, and the structure outlives the call; it
-        // holds nothing but integers, so it is valid when zeroed.
+        // SAFETY: the handle and the function belong to the same library, and the structure outlives the call. The
+        // structure has only integers, so zeros are a valid value.
         let memory = unsafe {
             nvml_try(call(device.handle(), memory.as_mut_ptr()))?;
             memory.assume_init()
@@ -45,16 +45,17 @@ pub(crate) mod nvml {
     pub(crate) fn gpu_instance_of(device: &Device<'_>) -> Result<u32, NvmlError> {
         let call = nvml_sym(device.nvml().lib().nvmlDeviceGetGpuInstanceId.as_ref())?;
         let mut number = 0;
-        // SAFETY: the handle belongs to the library that the function is from, and the number outlives the call.
+        // SAFETY: the handle and the function belong to the same library, and the number outlives the call.
         nvml_try(unsafe { call(device.handle(), &raw mut number) })?;
         Ok(number)
     }
 
-    /// Returns if failed memory rows wait for a restart to be replaced, and if some could not be replaced.
+    /// Returns two flags about failed memory rows: if some will be replaced at the next restart, and if some cannot be
+    /// replaced.
     pub(crate) fn remapped_rows(device: &Device<'_>) -> Result<(bool, bool), NvmlError> {
         let call = nvml_sym(device.nvml().lib().nvmlDeviceGetRemappedRows.as_ref())?;
         let (mut corrected, mut uncorrected, mut pending, mut failed) = (0, 0, 0, 0);
-        // SAFETY: the handle belongs to the library that the function is from, and the numbers outlive the call.
+        // SAFETY: the handle and the function belong to the same library, and the numbers outlive the call.
         let code = unsafe {
             call(device.handle(), &raw mut corrected, &raw mut uncorrected, &raw mut pending, &raw mut failed)
         };

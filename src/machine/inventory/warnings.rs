@@ -14,7 +14,7 @@ pub const BUSY: f64 = 0.1;
 /// A condition that may slow training down.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Warning {
-    /// The name of its [`Rule`].
+    /// The name of the [`Rule`] that gave the warning.
     pub rule: &'static str,
     /// The problem, with numbers.
     pub message: String,
@@ -37,8 +37,9 @@ pub struct Rule {
 #[derive(Debug)]
 enum Check {
     Host(fn(&Host) -> Option<String>),
-    /// Checks each GPU that programs see.
+    /// Checks each GPU that `CUDA_VISIBLE_DEVICES` shows to programs.
     Gpu(fn(&GpuFacts, &Host) -> Option<String>),
+    /// Checks each GPU, also a hidden GPU.
     AnyGpu(fn(&GpuFacts) -> Option<String>),
 }
 

@@ -36,8 +36,8 @@ pub(in crate::machine) fn cpu_quota(folder: &Path) -> Option<f64> {
     second_version().or_else(|| cores(&text("cpu.cfs_quota_us")?, &text("cpu.cfs_period_us")?))
 }
 
-/// The kernel's counts of lost time in microseconds, in which at least one task waited: `total` in the `some` line of
-/// each pressure file (kernel documentation, accounting/psi.rst; since Linux 4.20).
+/// The time in microseconds in which at least one task waited for a resource, as the kernel counts it: `total` in the
+/// `some` line of each pressure file (kernel documentation, accounting/psi.rst; since Linux 4.20).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Pressure {
     pub(super) cpu: Option<u64>,

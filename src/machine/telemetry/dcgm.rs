@@ -1,9 +1,10 @@
 //! Reads the activity of a GPU's parts from DCGM, if its host engine is already running.
 //!
-//! It is for GPUs without GPM: data-centre boards from Volta to Ada. `dcgmi`, the engine's own client, queries it.
-//! `dcgmi discovery -l` lists the GPUs' numbers and UUIDs. `dcgmi dmon -e FIELDS -d MILLISECONDS -i NUMBERS` then
-//! prints one row for each GPU and period until it is stopped (NVIDIA DCGM documentation, "dcgmi dmon" and "dcgmi
-//! discovery"). The formats are in `dcgmi/DeviceMonitor.cpp` and `dcgmi/Query.cpp` of NVIDIA/DCGM.
+//! DCGM is used for GPUs without GPM (NVML's own activity counters): data-centre boards from Volta to Ada. The program
+//! `dcgmi`, the engine's client, queries the engine. `dcgmi discovery -l` lists the GPUs' numbers and UUIDs. `dcgmi
+//! dmon -e FIELDS -d MILLISECONDS -i NUMBERS` then prints one row for each GPU and period until it is stopped (NVIDIA
+//! DCGM documentation, "dcgmi dmon" and "dcgmi discovery"). The formats are in `dcgmi/DeviceMonitor.cpp` and
+//! `dcgmi/Query.cpp` of NVIDIA/DCGM.
 //!
 //! gputune starts and configures no engine. While a client listens, the engine reserves the profiling counters of these
 //! GPUs: Nsight and CUPTI cannot read them (NVIDIA/DCGM issues 56 and 62).
@@ -52,6 +53,7 @@ struct Heard {
     /// The reason why there are no rows.
     absent: Option<String>,
     dmon: Option<Child>,
+    /// True once the listener was dropped.
     is_over: bool,
 }
 
@@ -245,7 +247,8 @@ fn row(line: &str, at: Instant) -> Option<Row> {
     (values.len() == FIELDS.len()).then_some(Row { at, number, values })
 }
 
-/// Returns the value if it is plausible. DCGM reads some counters in turns, so it may be missing. A share is at most 1.
+/// Returns the value if it is plausible. DCGM reads some counters alternately, so a value may be missing. A share is at
+/// most 1.
 fn value(word: &str, metric: Metric) -> Option<f64> {
     // Allows for rounding, and for counters that are not read at exactly the same moment.
     const MOST: f64 = 1.05;

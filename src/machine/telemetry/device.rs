@@ -49,7 +49,7 @@ pub struct Device {
 }
 
 struct Gpus {
-    /// In the order of the PCI bus.
+    /// The GPUs in the order of the PCI bus.
     list: Vec<GpuIdentity>,
     driver: String,
 }
@@ -102,7 +102,7 @@ impl Device {
 }
 
 impl Gpus {
-    /// Finds the GPUs; `None` if there are none.
+    /// Finds the GPUs; `None` if no GPU was found.
     fn detect(proc: &Path) -> Option<Self> {
         Self::by_meter().or_else(|| Self::by_kernel(proc))
     }
@@ -134,7 +134,8 @@ impl Gpus {
         (!seen.is_empty()).then(|| self.named(&seen, doubt))
     }
 
-    /// Returns the device of these GPUs. A nonempty `doubt` is a list that selects some of them, but not clearly which.
+    /// Returns the device of these GPUs. A nonempty `doubt` is a `CUDA_VISIBLE_DEVICES` list that selects some of them,
+    /// but it is not known which.
     fn named(&self, gpus: &[GpuIdentity], doubt: &str) -> Device {
         let mut models: Vec<String> = gpus.iter().map(|gpu| gpu.name.clone()).collect();
         models.sort();

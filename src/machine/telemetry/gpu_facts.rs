@@ -5,9 +5,9 @@ use serde::{Serialize, Serializer};
 /// One GPU, or one MIG instance. Facts that the driver does not report are absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct GpuFacts {
-    /// Its number in the order of the PCI bus; an instance has the number of its whole GPU.
+    /// The number in the order of the PCI bus; an instance has the number of its whole GPU.
     pub index: Option<u32>,
-    /// Its identity: `GPU-...`, or `MIG-...` for an instance.
+    /// The UUID: `GPU-...`, or `MIG-...` for an instance.
     pub uuid: Option<String>,
     /// The model.
     pub name: String,
@@ -34,7 +34,7 @@ pub struct GpuFacts {
     pub persistence: Option<bool>,
     /// Share of the last sample period in which a kernel ran, from 0 to 1.
     pub busy: Option<f64>,
-    /// Rows of its memory that failed.
+    /// The rows of memory that failed.
     pub remapped_rows: Option<RemappedRows>,
     /// The processes that compute on it; `None` if the driver does not report them.
     pub processes: Option<Vec<Holder>>,
@@ -43,7 +43,7 @@ pub struct GpuFacts {
 }
 
 impl GpuFacts {
-    /// Its name in a sentence: `GPU 0`, or `instance MIG-...`.
+    /// Returns the name of the GPU or instance in a sentence: `GPU 0`, or `instance MIG-...`.
     pub fn place(&self) -> String {
         match (&self.mig, &self.uuid, self.index) {
             (Some(Mig::InstanceOf(_)), Some(uuid), _) => format!("instance {uuid}"),
@@ -82,11 +82,11 @@ pub struct Power {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mig {
-    /// It can be divided, but is not.
+    /// The GPU can be divided, but is not.
     Off,
-    /// It is divided, but has no instance that can compute.
+    /// The GPU is divided, but has no instance that can compute.
     WithoutInstances,
-    /// It is an instance of the GPU with this identity.
+    /// This is an instance of the GPU with this UUID.
     InstanceOf(String),
 }
 
@@ -123,8 +123,8 @@ fn as_version<S: Serializer>(version: &Option<(i32, i32)>, serializer: S) -> Res
     version.map(|(major, minor)| format!("{major}.{minor}")).serialize(serializer)
 }
 
-/// Memory in use without a process counts as unexplained only above this size: a driver keeps a little for each
-/// process, and returns it with a delay. A round number.
+/// Memory in use that no process explains matters only above this size, because a driver keeps a little for each
+/// process and returns it with a delay. A round number.
 pub const UNEXPLAINED_BYTES: u64 = 64 << 20;
 
 /// The memory of one GPU.
@@ -132,7 +132,7 @@ pub const UNEXPLAINED_BYTES: u64 = 64 << 20;
 pub struct GpuMemory {
     /// Its name in a message, such as `GPU 0`.
     pub place: String,
-    /// Its identity, such as `GPU-5ce9b4ab-...`.
+    /// The UUID, such as `GPU-5ce9b4ab-...`.
     pub uuid: String,
     /// Memory in use by any process, in bytes.
     pub used_bytes: u64,
@@ -143,7 +143,7 @@ pub struct GpuMemory {
 /// A process that computes on a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GpuProcess {
-    /// The identity of the GPU.
+    /// The UUID of the GPU.
     pub uuid: String,
     /// The process id; in a container, the driver may report the number outside the container.
     pub pid: u32,

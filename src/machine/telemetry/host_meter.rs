@@ -1,8 +1,8 @@
 //! Meters a probe's processes on the host: CPU time, reads from storage, pressure, throttling, memory.
 //!
-//! The kernel's counters only grow, so the difference of two readings is exact for the time between them. The measured part
-//! of a probe becomes known only afterwards. So the readings are kept, and the readings nearest to the ends of that part are
-//! compared.
+//! The kernel's counters only grow, so the difference of two readings is exact for the time between them. The measured
+//! part of a probe is known only after the probe. So the meter keeps its readings, and compares the two readings
+//! nearest to the ends of that part.
 
 mod tree;
 
@@ -18,7 +18,8 @@ use tree::{Tree, Usage};
 /// The kernel's ticks per second of CPU time for user space (`USER_HZ`, time(7); 100 on x86-64 and on aarch64).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// The most readings that are kept, four per second for a quarter of an hour; then every other reading is dropped.
+/// The most readings that are kept: four per second for 17 minutes. When there are more, every other reading is
+/// dropped.
 const KEPT: usize = 4096;
 
 /// The counters at some moment; an unreadable counter is absent.
@@ -29,6 +30,7 @@ struct Sample {
     machine: Pressure,
     /// The pressure in the probe's control group, while the probe is in it.
     group: Option<Pressure>,
+    /// The counters of each group in `HostMeter::quotas`, in the same order.
     periods: Vec<Option<Periods>>,
 }
 
@@ -45,7 +47,7 @@ pub struct HostMeter {
     /// Memory that the processes held, in bytes.
     held: Vec<(Instant, u64)>,
     next: Option<Instant>,
-    /// True if it meters this process, so that a recent reading of another such meter is as good as its own.
+    /// True for a meter of this process, which can reuse a recent reading of another such meter.
     is_shared: bool,
 }
 
@@ -129,7 +131,7 @@ impl HostMeter {
         }
     }
 
-    /// Returns the processes at the last reading, beginning with the first.
+    /// Returns the processes at the last reading, the root first.
     pub fn pids(&self) -> &[u32] {
         self.tree.pids()
     }
@@ -344,11 +346,11 @@ mod tests {
             assert_eq!(meter.tree.lists_children, lists_children);
             let used = |meter: &mut HostMeter| meter.tree.usage().unwrap();
             assert_eq!(used(&mut meter), Usage { ticks: 131, read_bytes: Some(55) });
-            // Its parent waited for it.
+            // The parent of process 13 waited for it.
             machine.remove("proc/13");
             machine.process(11, 10, [11, 0, 110, 22], Some(70));
             assert_eq!(used(&mut meter), Usage { ticks: 144, read_bytes: Some(70) });
-            // No process waits for this process.
+            // No process waits for process 14.
             machine.process(14, 11, [30, 0, 0, 0], Some(8));
             if lists_children {
                 machine.write("proc/11/task/11/children", "14 ");

@@ -1,4 +1,5 @@
-//! Reads changing values of the machine, its memory and its CPUs; it never writes, and every field is optional.
+//! Reads changing values of the machine: its GPUs, memory and CPUs. It never changes the machine. A value that cannot
+//! be read is absent.
 
 pub(super) mod cgroup;
 mod dcgm;

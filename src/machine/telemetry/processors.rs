@@ -76,8 +76,8 @@ pub fn waited_for_processor(thread: &str) -> Option<Duration> {
     Some(Duration::from_nanos(waited))
 }
 
-/// The number of meters that each use [`pause_after`], so that they read less often if a reading takes long. They read
-/// GPU counters, GPU states, process counters and growing process memory, and walk through all process memory.
+/// The number of meters that pause by [`pause_after`]. These meters read GPU counters, GPU states, process counters and
+/// growing process memory, and walk through all process memory.
 const METERED_PARTS: u32 = 5;
 
 /// The inverse of the largest share of one CPU's time that each meter may take: 1/1250, or 0.08%. All meters together

@@ -19,7 +19,7 @@ pub(in crate::machine) fn output_within(program: &Path, arguments: &[&OsStr], li
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut running = command.spawn().ok()?;
     let mut pipe = running.stdout.take()?;
-    // The pipe is read meanwhile: when it is full, the program would wait.
+    // A thread reads the pipe while the program runs, because a full pipe would block the program.
     let output = std::thread::spawn(move || {
         let mut bytes = Vec::new();
         pipe.read_to_end(&mut bytes).map(|_| bytes)

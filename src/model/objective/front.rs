@@ -71,7 +71,7 @@ fn place(score: f64, by_logarithm: bool) -> f64 {
     if score > 0.0 { libm::log(score) } else { -libm::log(-score) }
 }
 
-/// Returns the smallest and the largest number; infinities in the wrong order without numbers.
+/// Returns the smallest and the largest number; infinity and minus infinity if there are no numbers.
 pub(super) fn ends(numbers: impl Iterator<Item = f64>) -> (f64, f64) {
     numbers.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), number| (low.min(number), high.max(number)))
 }
@@ -151,7 +151,7 @@ mod tests {
         let two = rows(&[[2.0, 1.0], [1.0, 3.0], [1.0, 1.0]]);
         assert_eq!(hypervolume(&two, &[0.0, 0.0]), 2.0 + 2.0);
         let three = [[1.0, 1.0, 2.0], [2.0, 1.0, 1.0], [1.0, 3.0, 1.0]].map(|row| row.to_vec());
-        // 2, and 1 more for the second, and 2 more for the third.
+        // The first box has the volume 2; the second adds 1, and the third adds 2.
         assert_eq!(hypervolume(&three, &[0.0, 0.0, 0.0]), 5.0);
         assert_eq!(hypervolume(&three, &[1.0, 1.0, 0.0]), 0.0);
     }

@@ -45,7 +45,7 @@ fn whole(number: f64) -> minijinja::Value {
 
 fn as_integer(number: f64) -> Option<i64> {
     const EXACT: f64 = 9_007_199_254_740_992.0; // 2^53: beyond it a float no longer names one integer
-    // Whole and within 2^53.
+    // The cast is exact for whole numbers within 2^53.
     (number.fract() == 0.0 && number.abs() <= EXACT).then_some(number as i64)
 }
 
@@ -105,7 +105,7 @@ fn ends_in_quotes(text: &str) -> bool {
     open.is_some()
 }
 
-/// Rejects a function that is named but not called: it would be compared as a value, which is never intended.
+/// Rejects an expression that names a function without ever calling it. The language would compare the function itself.
 fn check_calls(text: &str, names: &BTreeSet<String>) -> Result<(), ExpressionError> {
     for name in names.iter().filter(|name| FUNCTIONS.contains(&name.as_str())) {
         let is_called = |range: Range<usize>| text[range.end..].trim_start().starts_with('(');
@@ -151,11 +151,11 @@ impl Expression {
 
     /// Returns the value of the expression.
     ///
-    /// A whole number is returned as an integer, however it was computed.
+    /// A whole number becomes an integer, even if the computation used floats.
     ///
     /// # Errors
-    /// A name has no value, an operation does not suit its operands (division by zero, a string plus a number), or the
-    /// result is no scalar.
+    /// A name has no value, or an operation does not suit its operands (division by zero, a string plus a number). Or
+    /// the result is neither a boolean, a finite number nor a string.
     pub fn value<'v>(&self, lookup: impl Fn(&str) -> Option<&'v Value>) -> Result<Value, ExpressionError> {
         self.scalar(&self.evaluate(lookup)?)
     }
@@ -163,7 +163,7 @@ impl Expression {
     /// Returns true if the condition holds.
     ///
     /// # Errors
-    /// As [`value`](Self::value); also when the result is neither true nor false.
+    /// As for [`value`](Self::value), and if the result is neither true nor false.
     pub fn holds<'v>(&self, lookup: impl Fn(&str) -> Option<&'v Value>) -> Result<bool, ExpressionError> {
         let result = self.evaluate(lookup)?;
         bool::try_from(result.clone()).map_err(|_| ExpressionError {

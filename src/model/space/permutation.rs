@@ -1,8 +1,9 @@
 //! Permutes the numbers below a bound, without a list of them.
 //!
-//! It is a balanced Feistel network over the next even power of two, applied until the result lands below the bound
-//! ("cycle walking": Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). Eight rounds of a 64-bit
-//! mixing function are far more than the uniformity of samples needs; it protects no secret.
+//! The permutation is a balanced Feistel network over the next power of two with an even exponent. It is applied until
+//! the result lies below the bound ("cycle walking": Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA
+//! 2002). Eight rounds of a 64-bit mixing function are far more than uniform samples need; the permutation protects no
+//! secret.
 
 /// A bijection on `0..len` that a seed chooses.
 #[derive(Debug, Clone)]
@@ -38,7 +39,7 @@ impl Permutation {
         Some(number)
     }
 
-    // Halves are at most 63 bits wide.
+    /// Permutes the numbers of `2 * half_bits` bits. A half has at most 63 bits, so it fits into 64 bits.
     fn encrypt(&self, number: u128) -> u128 {
         let mask = (1_u128 << self.half_bits) - 1;
         let (mut left, mut right) = ((number >> self.half_bits) as u64, (number & mask) as u64);

@@ -1,4 +1,5 @@
-//! Plans the order in which a config's parts are computed, so that each rule is checked as soon as possible.
+//! Plans the order in which a config gets its settings and derived values, so that each rule is checked as soon as
+//! possible.
 
 use std::collections::BTreeSet;
 
@@ -9,9 +10,11 @@ use super::{Config, Expression, ExpressionError, INACTIVE, Space, Value};
 pub(super) struct Graph {
     /// For each parameter, the parameters that its condition depends on.
     pub(super) conditions: Vec<Vec<usize>>,
+    /// For each derived value, the parameters that it depends on.
     pub(super) derived: Vec<Vec<usize>>,
     /// The derived values, each after the values that it depends on.
     pub(super) derived_order: Vec<usize>,
+    /// For each rule, the parameters that it depends on.
     pub(super) rules: Vec<Vec<usize>>,
 }
 
@@ -48,6 +51,7 @@ pub(super) struct Plan {
     ready: Vec<Ready>,
 }
 
+/// The expressions that become computable at one place of the order.
 #[derive(Debug, Default)]
 struct Ready {
     derived: Vec<usize>,
@@ -177,7 +181,7 @@ fn push_after_conditions(graph: &Graph, wanted: &[usize], parameter: usize, orde
     order.push(parameter);
 }
 
-/// Evaluates a condition; `None` if it depends on an inactive parameter.
+/// Evaluates a condition or a rule; `None` if it depends on an inactive parameter.
 fn holds(space: &Space, slots: &Slots, condition: &Expression) -> Option<Result<bool, ExpressionError>> {
     (!is_absent(space, slots, condition)).then(|| condition.holds(|name| lookup(space, slots, name)))
 }

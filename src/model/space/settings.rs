@@ -138,7 +138,7 @@ macro_rules! from {
 
 from!(bool => Bool, i32 => Int, i64 => Int, f64 => Float, &str => Text, String => Text);
 
-/// Written by hand: a derived `untagged` says only that no variant matched.
+/// Written by hand, because the error of a derived `untagged` only says that no variant matched.
 impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Scalar;

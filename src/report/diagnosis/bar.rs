@@ -146,7 +146,7 @@ pub(super) fn account_lines(account: &Account) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// The smallest share that is shown; half a percent is rounded to one.
+/// The smallest share that is shown: half a percent. Smaller shares would be rounded to 0 %.
 const LEAST_SHOWN: f64 = 0.005;
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub struct DiagnosisReport<'e> {
     pub account: Option<Account>,
     /// Samples per second with replayed batches.
     pub ceiling: Option<f64>,
-    /// The cost of the communication between ranks; absent if it was not measured, and in a job of one rank.
+    /// The cost of the communication between ranks; absent if it was not measured or the job has one rank.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub communication: Option<Exposed>,
     /// Largest device memory in use, in bytes.

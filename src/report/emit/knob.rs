@@ -135,8 +135,8 @@ pub(super) struct Entry {
     pub(super) knob: Option<Knob>,
 }
 
-/// Returns all settings with their knobs, and notes. A batch that the step computes in pieces becomes a smaller batch
-/// with gradient accumulation.
+/// Returns all settings with their knobs, and notes. If a parameter splits the batch into pieces, the batch becomes the
+/// batch of one piece, and the number of pieces becomes gradient accumulation.
 pub(super) fn entries(chosen: &Chosen<'_>) -> (Vec<Entry>, Vec<String>) {
     let all = chosen.settings.iter().map(|(name, value)| {
         let (knob, value) = match switch(name, value) {

@@ -46,7 +46,7 @@ impl<'c> Chosen<'c> {
     }
 }
 
-/// The text of a config.
+/// A config as text in some format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
     /// The text; ends with a line break unless it is empty.
@@ -168,8 +168,8 @@ fn yaml(settings: &Settings) -> String {
     settings.iter().map(|(name, value)| format!("{name}: {}\n", yaml_scalar(value))).collect()
 }
 
-/// Returns a value that every YAML reader reads alike. Strings are quoted, and numbers have the exponent of YAML 1.1, which reads
-/// `1e-5` as a string (<https://yaml.org/type/float.html>).
+/// Returns a value that every YAML reader reads alike. Strings are quoted. Numbers have a dot and a signed exponent:
+/// YAML 1.1 reads `1e-5` as a string (<https://yaml.org/type/float.html>).
 pub fn yaml_scalar(value: &Value) -> String {
     match value {
         // A JSON string is a YAML double-quoted scalar.

@@ -1,5 +1,5 @@
-//! Finds out how a setting reaches the command: in arguments, in variables, or otherwise. Writes these arguments and variables, and
-//! applies them to another command, such as the whole run with more epochs.
+//! Finds the route of each setting to the command: an argument, an environment variable, a file, or an adapter's hook.
+//! Writes these arguments and variables, and applies them to another command, such as the whole run with more epochs.
 
 use std::path::Path;
 
@@ -103,6 +103,7 @@ impl Run<'_> {
         routes
     }
 
+    /// Returns the parameters whose only route is the variable of the whole config.
     fn unheard(&self) -> Vec<&str> {
         self.space.map(|space| self.step.unheard(space)).unwrap_or_default()
     }
@@ -165,11 +166,11 @@ impl Elsewhere {
 }
 
 impl Run<'_> {
-    /// Returns the step with another command, in which `{name}` stands for a setting, as in a spec. Options of the
-    /// spec's command that carry settings are appended if the new command lacks these settings.
+    /// Returns the step with another command, in which `{name}` stands for a setting, as in a spec. If the new command
+    /// lacks a setting that the spec's command carries, the option with this setting is appended.
     ///
     /// # Errors
-    /// The new command already has an option that a setting would add, or a setting has no place in it.
+    /// The new command already has an option that would be appended, or the place of a setting in it is unknown.
     pub fn with_command(&self, words: &[String], settings: &Settings) -> Result<StepTemplate, Unwritable> {
         let known = |name: &str| settings.get(name).is_some() || BUILTINS.iter().any(|(builtin, _)| *builtin == name);
         let read = |word: &String| {

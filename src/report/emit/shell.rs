@@ -12,8 +12,8 @@ const RESERVED: &[&str] = &[
 const KEPT: &str = "BASHOPTS BASH_VERSINFO EUID IFS OPTIND PPID SHELLOPTS UID argv cdpath fpath histchars mailpath manpath \
     module_path path prompt psvar signals status watch";
 
-/// Returns a word for a POSIX shell, quoted unless a bare word is safe. Characters that a terminal would interpret (escape
-/// sequences) are written as numbers.
+/// Returns a word for a POSIX shell, quoted unless a bare word is safe. Control characters, which a terminal would
+/// interpret, are written as octal numbers for `printf`.
 pub fn shell_word(word: &str) -> String {
     let is_safe = |c: char| c.is_ascii_alphanumeric() || "_-./:=,+@%".contains(c);
     // zsh reads a word that begins with `=` as the path of a program.

@@ -154,7 +154,8 @@ pub(super) struct Along<'s> {
     study: &'s Study,
     at: usize,
     pub(super) axis: Axis,
-    /// The levels that have a position, for text values.
+    /// The distinct levels of all trials, in order; `None` stands for configs without a value. On an axis of
+    /// categories, the index of a level is its position.
     levels: Vec<Option<u32>>,
 }
 
@@ -207,7 +208,7 @@ fn value_of(study: &Study, at: usize, config: &Config) -> Option<Value> {
 
 /// Chooses the scale: a logarithmic one for sizes that differ by a large factor, as powers of two do.
 fn scale_of(numbers: &[f64]) -> Scale {
-    /// A round number: powers of two over four doublings span a larger factor.
+    /// Slightly below 16, so that powers of two over four doublings get a logarithmic scale.
     const MUCH: f64 = 15.0;
     let least = numbers.iter().copied().fold(f64::INFINITY, f64::min);
     let most = numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -228,7 +229,7 @@ pub(super) fn float(count: usize) -> f64 {
     count as f64
 }
 
-/// Points grouped by the result of the trial, in the order of the marks.
+/// Points grouped by the result of the trial. `done` returns the groups in the order of the marks.
 #[derive(Default)]
 pub(super) struct Scatter(Vec<Series>);
 
@@ -257,7 +258,7 @@ impl Scatter {
         self.0.iter().any(|series| series.y.iter().any(Option::is_some))
     }
 
-    /// Returns the number of points without a number, in words.
+    /// Returns a sentence on the number of points without a result; empty if each point has a result.
     pub(super) fn failures(&self) -> String {
         match self.0.iter().flat_map(|series| &series.y).filter(|y| y.is_none()).count() {
             0 => String::new(),

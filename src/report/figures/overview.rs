@@ -11,9 +11,10 @@ const MOST_BARS: usize = 16;
 /// The phases of a step in their order (docs/protocol.md); other phases follow by name.
 const ORDER: &[&str] = &["data_wait", "host_to_device", "forward", "backward", "communication", "optimizer"];
 
-/// The name of time that belongs to no phase.
+/// The label of the time of a step that belongs to no phase.
 const REST: &str = "everything else";
 
+/// Plots the phases of a step, one bar for each of the best trials and the baseline.
 pub(super) fn phases(studied: &Studied<'_>) -> Vec<Figure> {
     let study = studied.study;
     let has_phases = |trial: &&Trial| {
@@ -83,6 +84,7 @@ fn bar(studied: &Studied<'_>, trial: &Trial, parts: &[String]) -> Option<Bar> {
 /// The most lines that can still be distinguished: a round number.
 const MOST_LINES: usize = 400;
 
+/// Plots each trial as a line over one axis for each parameter and the result.
 pub(super) fn parallel(studied: &Studied<'_>) -> Vec<Figure> {
     let study = studied.study;
     let is_searched = |at: &usize| study.space.parameters()[*at].len() > 1;

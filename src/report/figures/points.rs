@@ -90,7 +90,7 @@ fn one(studied: &Studied<'_>, at: usize) -> Option<Figure> {
         _ => text += &format!(" {absent} trials do not use {name}."),
     }
     let (x, limits, series) = (along.axis, Vec::new(), scatter.done());
-    // Between category names a line would have no meaning.
+    // Categories have no order, so a line between them has no meaning.
     let line = (x.scale != Scale::Categories).then(|| through("best at each setting", &best)).flatten();
     let drawing = Drawing::Points(Points { x, y, series, line, limits });
     let title = format!("{result} against {name}");
@@ -170,7 +170,8 @@ pub(super) fn memory(studied: &Studied<'_>) -> Vec<Figure> {
     }
     let mut limits = Vec::new();
     let mut text = format!("The largest peak is {}", show_bytes(most));
-    // A limit more than this many times above all points would leave no room for the points.
+    // A limit further above the largest point than this factor is left out, because it would press all points to the
+    // bottom.
     const FAR: u64 = 4;
     if let Some(capacity) = capacity {
         let free = study.objective.headroom().of(capacity);

@@ -160,8 +160,8 @@ fn without_escapes(line: &str) -> String {
     safe
 }
 
-/// The most bytes in a page for all logs together, and for a single log; with many trials each log gets less. The limits here are
-/// round numbers.
+/// The most bytes in a page for all logs together, and for a single log; with many trials, each log gets less. These
+/// limits and the next two are round numbers.
 const ALL_LOGS: usize = 2 << 20;
 const ONE_LOG: usize = 8 << 10;
 
@@ -224,8 +224,8 @@ pub(super) fn kept(subject: &Subject<'_>) -> BTreeMap<u32, Kept> {
     kept
 }
 
-/// Returns the last complete lines of a file, in at most `most` bytes, with invalid UTF-8 replaced; `None` if the file does not
-/// exist.
+/// Returns the last complete lines of a file, in at most `most` bytes, or the end of the last line if that line is
+/// longer. Invalid UTF-8 is replaced. Returns `None` if the file cannot be read.
 fn tail(path: &Path, most: usize) -> Option<String> {
     let mut file = File::open(path).ok()?;
     let length = file.metadata().ok()?.len();

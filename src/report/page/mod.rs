@@ -1,9 +1,9 @@
-//! Writes a study, or the comparison of two, as one page for a browser. The file contains everything, loads nothing, and none of its
-//! text can run.
+//! Writes a study, or a comparison of two studies, as one page for a browser. The file contains everything and loads
+//! nothing. No text of the study can run as a script.
 //!
-//! The user's command, its settings and its output are embedded as JSON in which no character ends the element. The script inserts
-//! them as text, never as HTML. A Content-Security-Policy allows only the page's own script and style: no request, no image, no
-//! frame, no handler in an attribute.
+//! The user's command, its settings and its output are embedded as JSON that cannot end the surrounding `<script>`
+//! element. The script inserts them as text, never as HTML. A Content-Security-Policy allows only the page's own script
+//! and style: no request, no image, no frame, no handler in an attribute.
 
 mod detail;
 mod importance;
@@ -129,8 +129,8 @@ fn filled(template: &str, parts: &[(&str, &str)]) -> String {
     text
 }
 
-/// Returns a number that no author of the shown text could predict. It comes from the random keys that protect the standard
-/// library's maps against crafted keys.
+/// Returns a random number that no author of the shown text can predict, for the Content-Security-Policy. Its source is
+/// the random keys of the standard library's hash maps.
 fn nonce() -> String {
     let word = || RandomState::new().hash_one(0_u8);
     format!("{:016x}{:016x}", word(), word())

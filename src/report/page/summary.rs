@@ -39,7 +39,7 @@ pub(super) struct Summary {
     tried: String,
     /// The most important numbers.
     cards: Vec<Card>,
-    /// The best config, next to the baseline's settings.
+    /// The settings of the best config, next to the baseline's settings.
     settings: Vec<Setting>,
     /// The parameters with their shares of the differences between configs, the largest first.
     importance: Vec<(String, String)>,

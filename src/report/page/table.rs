@@ -129,6 +129,7 @@ fn number(number: Option<f64>) -> Cell {
 #[derive(Debug, Serialize)]
 pub(super) struct Place {
     number: u32,
+    /// The hardware.
     has: String,
     trials: String,
     busy: String,

@@ -57,6 +57,7 @@ pub(super) fn speaks_of_a_secret(name: &str) -> bool {
     match last.as_str() {
         "token" => !has_word(OF_LANGUAGE, previous),
         "key" => !has_word(OF_TABLES, previous),
+        // `MYSQL_PWD` and `github_pat` are secrets; `PWD` alone is a folder.
         "pwd" | "pat" | "cookie" => !before.is_empty(),
         "id" if previous == "key" => before.len() > 1 && before[before.len() - 2] == "access",
         _ => words.iter().rposition(|word| is_secret(word)).is_some_and(|at| {

@@ -36,6 +36,7 @@ const SYSTEM: &[&str] = &["/bin", "/sbin", "/usr", "/opt", "/lib", "/snap", "/ni
 /// Bytes of the largest shell script that is read for the commands in it.
 const LARGEST: u64 = 256 * 1024;
 
+/// Finds the files and modules that a command names; nothing if the command runs on another machine or in a container.
 pub(super) fn find(command: &[String], env: &BTreeMap<String, String>, cwd: &Path) -> Found {
     let place = Place { env, cwd };
     let mut found = Found::default();
@@ -102,7 +103,7 @@ impl Place<'_> {
         self.program(named)
     }
 
-    /// The file of a program, as execvp(3) finds it.
+    /// Returns the file of a program, as execvp(3) finds it.
     fn program(&self, word: &str) -> Option<PathBuf> {
         if word.contains('/') {
             return Some(self.cwd.join(word)).filter(|path| path.is_file());
@@ -126,7 +127,7 @@ fn base(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }
 
-/// `python`, `python3`, `python3.12`, `python3.13t`, `pypy3`.
+/// Returns true for names such as `python`, `python3`, `python3.12`, `python3.13t` and `pypy3`.
 fn is_python(name: &str) -> bool {
     let rest = name.strip_prefix("python").or_else(|| name.strip_prefix("pypy"));
     rest.is_some_and(|rest| rest.trim_end_matches('t').chars().all(|c| c.is_ascii_digit() || c == '.'))

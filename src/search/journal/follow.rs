@@ -11,13 +11,14 @@ use super::{Header, JournalError, Line, failed, parse, whole_lines};
 /// The news in a journal since the last call.
 #[derive(Debug, Default)]
 pub struct News {
-    /// True if it is a different journal or a new era. Then nothing that was read before holds.
+    /// True if the file is a different journal or began a new era. The trials that were read before then no longer
+    /// count.
     pub is_another: bool,
     /// Trials that have not been returned yet, oldest first.
     pub trials: Vec<Line>,
 }
 
-/// Reads the lines of a journal as they come. It is never locked, and need not be there yet.
+/// Reads the lines of a journal as they are written. It does not lock the journal, which need not exist yet.
 #[derive(Debug)]
 pub struct Follower {
     path: PathBuf,
@@ -36,7 +37,7 @@ impl Follower {
         Self { path: path.into(), file: None, read: 0, lines: 0, header: None }
     }
 
-    /// The first line, once it is there.
+    /// Returns the header of the journal's last era; `None` before it was read.
     pub fn header(&self) -> Option<&Header> {
         self.header.as_ref()
     }

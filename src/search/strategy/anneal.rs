@@ -134,12 +134,12 @@ enum Scale {
 
 impl Scale {
     fn of(scores: impl Iterator<Item = f64> + Clone) -> Self {
-        // If all scores are costs, and so negative, their ratios are just as good.
+        // If all scores are negative, as costs are, their ratios serve as well.
         let same_sign = scores.clone().all(|score| score > 0.0) || scores.clone().all(|score| score < 0.0);
         if same_sign {
             return Self::Ratio;
         }
-        // The scores are divided by a thousand, so that the sum of even the largest scores is finite.
+        // Dividing by a thousand keeps the sum of very large scores finite.
         let (sum, count) = scores.fold((0.0, 0.0), |(sum, count), score| (sum + score.abs() / 1e3, count + 1.0));
         Self::Difference((sum / count * 1e3).max(f64::MIN_POSITIVE))
     }

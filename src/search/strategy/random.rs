@@ -1,6 +1,6 @@
 //! Proposes configs in random order, each at most once.
 //!
-//! Every proposal is drawn among the open configs, so it needs no memory of earlier ones.
+//! Every proposal is drawn among the open configs, so the strategy needs no memory of earlier proposals.
 
 use super::{Entry, Proposal, Strategy, View, grid::Grid};
 use crate::model::{Config, Walk};
@@ -27,6 +27,7 @@ pub(super) fn propose(view: &View<'_>) -> Option<Config> {
 /// First come a few short walks, which may begin at a dead end. Then comes the walk of `grid`, which misses nothing.
 fn rare(view: &View<'_>, seed: u64, is_wanted: &dyn Fn(&Config) -> bool) -> Option<Config> {
     const WALKS: u64 = 8;
+    /// The settings that a walk tries in a row without finding a config before it gives up.
     const PATIENCE: u64 = 4_000;
     let by_chance = (0..WALKS).find_map(|number| {
         let mut walk = Walk::shuffled(view.space, seed.wrapping_add(number));

@@ -1,5 +1,5 @@
-//! Keeps the walls: configs that are known to need too much memory, and so rule out all configs that need at least as
-//! much.
+//! Keeps the walls: configs that needed too much memory. A wall rules out all configs that need at least as much
+//! memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::model::{Config, History, Memory, Objective, Space};
 /// The configs that did not fit into memory. A config that another wall already rules out is left out.
 #[derive(Debug, Clone)]
 pub(super) struct Walls<'a> {
-    /// In the order of the history.
+    /// The walls, in the order of the history.
     pub(super) walls: Vec<(&'a Config, Memory)>,
     /// The walls of each group, each with its index in the history.
     groups: HashMap<Group, Vec<(usize, &'a Config)>>,

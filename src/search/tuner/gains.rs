@@ -101,9 +101,10 @@ fn together(space: &Space) -> usize {
 /// Returns the smallest gain, as a share of the best, that measurements can show: a quarter of the width of the best's 95%
 /// interval.
 ///
-/// Let h be the half width. If two equal configs are measured this well, their difference is below h * sqrt(2) in 95% of cases. An
-/// expected gain is a gain times its probability, about one half for a proposal that may as well be worse. So expected gains below
-/// about h / 2 cannot be shown. h is limited to the widest tie: the wide interval of one config must not end the search.
+/// Let h be half the width. If two equal configs are measured this well, their difference is below h * sqrt(2) in 95%
+/// of cases. An expected gain is a gain times its probability, which is about one half for a proposal that may as well
+/// be worse. So expected gains below about h / 2 cannot be shown. `noise_of` limits h to the widest tie, because the
+/// wide interval of one config must not end the search.
 pub(super) fn noise(objective: &Objective, best: &Outcome) -> f64 {
     best.measurement().and_then(|run| objective.estimate(run)).map_or(0.0, |estimate| noise_of(&estimate))
 }

@@ -1,4 +1,5 @@
-//! Matrix products by cuBLASLt. It is also searched for in Python wheels, where the loader does not look.
+//! Matrix products by cuBLASLt. The library is also searched for in Python wheels, where the dynamic loader does not
+//! look.
 //!
 //! The products of cudarc's safe interface need one number format for factors and result, and lack fp32 without TF32.
 //! So this module calls cudarc's unsafe layer.
@@ -23,15 +24,17 @@ use super::error::BLAS;
 use super::{CudaError, version};
 use crate::model::Precision;
 
-/// The size of the scratch memory: what NVIDIA recommends for Hopper (cuBLAS documentation, `cublasSetWorkspace`).
+/// The size of the scratch memory: 32 MiB, as NVIDIA recommends for Hopper (cuBLAS documentation,
+/// `cublasSetWorkspace`).
 const SCRATCH_BYTES: usize = 32 << 20;
 
 /// The most algorithms that cuBLASLt may propose.
 const MOST: usize = 8;
 
-/// A number format and its bytes.
+/// A number format, and the bytes of one value.
 type Format = (cudaDataType_t, usize);
 
+/// Returns the formats of the factors and of the result.
 fn formats(precision: Precision) -> (Format, Format) {
     let (single, bf16) = ((cudaDataType_t::CUDA_R_32F, 4), (cudaDataType_t::CUDA_R_16BF, 2));
     match precision {
@@ -54,7 +57,8 @@ impl<T: Copy> Drop for Owned<T> {
 }
 
 /// A product of two square matrices, ready to run repeatedly. The second factor is transposed, like the weights of a
-/// linear layer; fp8 allows no other layout. Sums have 32 bits; those of fp8 stay in the registers of the tensor cores.
+/// linear layer; fp8 allows no other layout. Sums have 32 bits. With fp8, the sums stay in the registers of the tensor
+/// cores.
 #[derive(Debug)]
 pub(crate) struct SquareProduct {
     stream: Arc<CudaStream>,
@@ -64,6 +68,7 @@ pub(crate) struct SquareProduct {
     result: Owned<cublasLtMatrixLayout_t>,
     scratch: CudaSlice<u8>,
     matrices: [CudaSlice<u8>; 3],
+    /// The algorithms that cuBLASLt proposes, its favourite first.
     proposals: Vec<cublasLtMatmulHeuristicResult_t>,
 }
 
@@ -144,8 +149,8 @@ impl SquareProduct {
         // SAFETY: the struct holds only numbers, for which 0 is valid.
         let mut proposals = vec![unsafe { mem::zeroed::<cublasLtMatmulHeuristicResult_t>() }; MOST];
         let mut found = 0;
-        // SAFETY: all objects are alive, the attribute is a `uint64_t`, and at most as many proposals are written as
-        // there are places.
+        // SAFETY: all objects are alive, the attribute is a `uint64_t`, and at most `MOST` proposals are written, the
+        // length of the vector.
         unsafe {
             result::set_matmul_pref_attribute(
                 preference.0,

@@ -22,14 +22,14 @@ pub enum CudaError {
     /// The device or the host does not have enough memory left.
     #[error("out of memory")]
     OutOfMemory,
-    /// A call failed.
+    /// A call returned an error code.
     #[error("{library} failed: {name} ({code})")]
     Failed {
-        /// Such as `libcuda.so.1`.
+        /// The library, such as `libcuda.so.1`.
         library: &'static str,
-        /// The code that it returned.
+        /// The error code.
         code: i32,
-        /// The name of the code.
+        /// The name of the error code.
         name: String,
     },
     /// The device or the library does not support this.

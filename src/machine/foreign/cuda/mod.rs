@@ -21,14 +21,15 @@ pub(crate) use blas::{SquareProduct, find_blas};
 pub use error::CudaError;
 use error::DRIVER;
 
-/// The first version of CUDA whose driver has every function called here. `cuDeviceGetUuid_v2` is the latest of them.
+/// The first version of CUDA whose driver has every function called here. The newest of these functions is
+/// `cuDeviceGetUuid_v2`.
 const FIRST: (i32, i32) = (11, 4);
 
 /// The driver's facts about a device. `ordinal` counts the devices that `CUDA_VISIBLE_DEVICES` leaves, in CUDA's order.
 /// NVML's order differs, so match devices by UUID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeviceFacts {
-    /// CUDA's number.
+    /// The device's number in CUDA's order.
     pub ordinal: i32,
     /// The model.
     pub name: String,
@@ -55,7 +56,7 @@ fn open() -> Result<(i32, i32), CudaError> {
         return Err(CudaError::NotFound(DRIVER));
     }
     let mut version = 0;
-    // SAFETY: it writes one integer.
+    // SAFETY: the function writes one integer.
     unsafe { sys::cuDriverGetVersion(&raw mut version) }.result()?;
     let (major, minor) = (version / 1000, version % 1000 / 10);
     if (major, minor) < FIRST {
@@ -65,7 +66,7 @@ fn open() -> Result<(i32, i32), CudaError> {
     Ok((major, minor))
 }
 
-/// Returns the devices that may be used; [`CudaError::NoDevice`] if there is none.
+/// Returns the devices that programs may use; [`CudaError::NoDevice`] if the driver lists no device.
 pub(crate) fn devices() -> Result<Vec<DeviceFacts>, CudaError> {
     version()?;
     match device::get_count()? {
@@ -76,7 +77,7 @@ pub(crate) fn devices() -> Result<Vec<DeviceFacts>, CudaError> {
 
 fn facts(ordinal: i32) -> Result<DeviceFacts, CudaError> {
     let handle = device::get(ordinal)?;
-    // SAFETY: the handle is a device's.
+    // SAFETY: `device::get` returned this handle.
     let attribute = |attribute| unsafe { device::get_attribute(handle, attribute) };
     Ok(DeviceFacts {
         ordinal,
@@ -86,7 +87,7 @@ fn facts(ordinal: i32) -> Result<DeviceFacts, CudaError> {
             attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
             attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         ),
-        // SAFETY: as above.
+        // SAFETY: `device::get` returned this handle.
         memory_bytes: unsafe { device::total_mem(handle) }? as u64,
         multiprocessors: u32::try_from(attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?).unwrap_or(0),
     })
@@ -99,17 +100,18 @@ fn uuid(uuid: CUuuid) -> String {
 
 /// Allocates zeroed host memory at a fixed address, which the device accesses without the CPU.
 pub(crate) fn pinned(context: &Arc<CudaContext>, bytes: usize) -> Result<PinnedHostSlice<u8>, CudaError> {
-    // SAFETY: the memory is written below, before anybody reads it. Flags 0: plain pinned memory.
+    // SAFETY: the memory is filled with zeros below, before it is read. Flags 0: plain pinned memory.
     let mut memory = unsafe { context.alloc_pinned_with_flags::<u8>(bytes, 0) }?;
     // SAFETY: the memory is `bytes` long.
     unsafe { ptr::write_bytes(memory.as_mut_ptr()?, 0, bytes) };
     Ok(memory)
 }
 
-/// Lets a device access a peer's memory without going through the host; [`CudaError::NotSupported`] if it cannot.
+/// Lets a device access a peer's memory without going through the host; [`CudaError::NotSupported`] if the hardware
+/// cannot.
 pub(crate) fn reach(device: &CudaContext, peer: &CudaContext) -> Result<(), CudaError> {
     let mut can = 0;
-    // SAFETY: it writes one integer.
+    // SAFETY: the function writes one integer.
     unsafe { sys::cuDeviceCanAccessPeer(&raw mut can, device.cu_device(), peer.cu_device()) }.result()?;
     if can == 0 {
         return Err(CudaError::NotSupported("the GPUs cannot reach each other's memory".to_owned()));
@@ -137,12 +139,13 @@ pub(crate) fn reach(device: &CudaContext, peer: &CudaContext) -> Result<(), Cuda
     }
 }
 
+/// A kernel that does nothing, to measure the time of a launch.
 #[derive(Debug)]
 pub(crate) struct EmptyKernel(CudaFunction);
 
 impl EmptyKernel {
     pub(crate) fn load(context: &Arc<CudaContext>) -> Result<Self, CudaError> {
-        // The driver compiles this PTX. Every driver for the device knows the chosen target.
+        // The driver compiles this PTX. Each driver for the device supports the chosen target.
         let (version, target) =
             if context.compute_capability()? >= (7, 5) { ("6.3", "sm_75") } else { ("6.0", "sm_50") };
         let text =

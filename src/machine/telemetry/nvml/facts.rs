@@ -82,7 +82,7 @@ fn of(handle: &Handle, gpm: Option<String>, is_visible: bool) -> GpuFacts {
 }
 
 /// Returns the sources that are read while a probe runs, each with the reason if it is absent. `gpm`, `memory` and
-/// `processes` are such reasons.
+/// `processes` are the reasons for these three sources.
 fn meters(
     device: &Device<'_>,
     gpm: Option<String>,

@@ -12,16 +12,16 @@ use crate::machine::foreign::nvml::gpu_instance_of;
 pub struct GpuIdentity {
     /// The number of the GPU in the order of the PCI bus; an instance has the number of its whole GPU.
     pub index: u32,
-    /// Its identity: `GPU-...`, or `MIG-...` for an instance.
+    /// The UUID: `GPU-...`, or `MIG-...` for an instance.
     pub uuid: String,
     /// The model.
     pub name: String,
-    /// For an instance, the identity of the GPU that it is part of.
+    /// For an instance, the UUID of the GPU that it is part of.
     pub parent: Option<String>,
 }
 
 impl GpuIdentity {
-    /// Its name in a sentence: `GPU 0`, or `MIG instance MIG-... of GPU 0`.
+    /// Returns the name of the GPU or instance in a sentence: `GPU 0`, or `MIG instance MIG-... of GPU 0`.
     pub fn place(&self) -> String {
         match self.parent {
             None => format!("GPU {}", self.index),
@@ -125,8 +125,9 @@ impl Visible {
     /// PyTorch reads it, `_parse_visible_devices` in `torch/cuda/__init__.py`).
     ///
     /// A number refers to CUDA's order, by default with the fastest GPU first. It is the order of the bus only with
-    /// `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or if all GPUs are of one model. If models differ, a number may mean any GPU:
-    /// only the processes show which. A divided GPU also has a number; CUDA then uses one of its instances.
+    /// `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or if all GPUs are of one model. If models differ, a number may mean any GPU;
+    /// only the GPU on which a process runs shows which GPU was meant. A GPU in MIG mode also has a number; CUDA then
+    /// uses one of its instances.
     pub(in crate::machine::telemetry) fn choose(&self, gpus: &[GpuIdentity]) -> Vec<usize> {
         let all: Vec<usize> = (0..gpus.len()).collect();
         let Some(devices) = &self.devices else { return all };
@@ -170,6 +171,7 @@ impl Visible {
     }
 }
 
+/// Returns the number of whole GPUs.
 fn count(gpus: &[GpuIdentity]) -> u32 {
     gpus.last().map_or(0, |gpu| gpu.index + 1)
 }

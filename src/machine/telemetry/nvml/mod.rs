@@ -4,7 +4,7 @@
 //! optional: if a device, a driver or a permission does not provide it, it is absent, with the reason. A separate
 //! thread makes all calls, since a call may hang as long as the driver does; waiting for that thread has a time-out.
 //!
-//! It ran on an H100 with driver 580 (`gpu/results/h100`). The tests use a stand-in for the library.
+//! This module has been run on an H100 with driver 580 (`gpu/results/h100`). The tests use a stand-in for the library.
 
 mod ask;
 mod changes;

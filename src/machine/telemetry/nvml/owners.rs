@@ -4,13 +4,14 @@ use std::collections::HashMap;
 
 use crate::machine::process_table::{self, descendants, numbers_inside, parent};
 
+/// The owner of a process on a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Owner {
     /// The probe.
     Own,
     /// Another program.
     Foreign,
-    /// The number is unknown here: the process is outside this container, or the driver is mistaken.
+    /// The process id is unknown here: the process is outside this container, or the driver is mistaken.
     Unseen,
 }
 
@@ -52,7 +53,7 @@ impl Owners {
 fn owner_of(pid: u32, root: u32) -> Owner {
     let mut ancestor = pid;
     let mut is_seen = false;
-    // More steps than any tree of processes has: reused numbers could otherwise make the climb endless.
+    // No tree of processes is this deep. The bound is needed because reused process ids could make the climb endless.
     for _ in 0..1000 {
         if ancestor == root {
             return Owner::Own;

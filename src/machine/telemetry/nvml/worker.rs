@@ -20,20 +20,28 @@ use crate::machine::telemetry::{
     Dcgm, GpuFacts, GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES, pause_after, thread_time,
 };
 
-/// A request to the thread. The requester may have given up waiting.
+/// A request to the thread, with the channel for the answer. The requester may have given up waiting.
 pub(super) enum Request {
+    /// List all GPUs and MIG instances.
     List(SyncSender<Told<Vec<GpuIdentity>>>),
+    /// Read the memory of the visible GPUs, and the processes on them.
     Read(Visible, SyncSender<Told<GpuState>>),
+    /// Read the properties and the state of all GPUs.
     Facts(Visible, SyncSender<Told<Vec<GpuFacts>>>),
+    /// Watch a probe: the process `root` and its descendants. `idle` is the state before the probe.
     Begin { visible: Visible, root: u32, idle: GpuState },
+    /// Read the counters and states of the watched GPUs now.
     Look(SyncSender<()>),
+    /// Return the activity in a window; the watch goes on.
     Now(Window, SyncSender<Told<Metered>>),
+    /// End the watch, and return the activity in a window.
     End(Window, SyncSender<Told<Metered>>),
 }
 
 pub(super) struct Worker {
     nvml: &'static Nvml,
     session: Option<Session>,
+    /// The settings of each GPU when this thread first used it, by UUID.
     first_settings: BTreeMap<String, Settings>,
 }
 
@@ -51,6 +59,7 @@ struct Session {
     looks: u32,
 }
 
+/// The interval between two readings of the same kind.
 #[derive(Clone, Copy)]
 struct Rhythm {
     /// The interval while a reading costs next to nothing.
