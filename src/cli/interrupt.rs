@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use gputune::probe::supervisor;
@@ -21,16 +21,26 @@ pub(super) fn before_probes() -> io::Result<Arc<AtomicBool>> {
     stop_flag()
 }
 
-/// Returns a flag that the first SIGINT, SIGTERM or SIGHUP sets; the second signal ends the program at once.
+/// Returns a flag that the first SIGINT, SIGTERM or SIGHUP sets. The second signal ends the program at once, and so does the first
+/// one after the flag was dropped. Of several flags, a signal sets the newest.
 ///
 /// The probe's supervisor notices that gputune has ended, and ends the probe's processes.
 pub(super) fn stop_flag() -> io::Result<Arc<AtomicBool>> {
+    /// The flags; `None` until a thread handles signals.
+    static FLAGS: Mutex<Option<Vec<Weak<AtomicBool>>>> = Mutex::new(None);
+    let flags = || FLAGS.lock().unwrap_or_else(PoisonError::into_inner);
     let flag = Arc::new(AtomicBool::new(false));
+    if let Some(flags) = flags().as_mut() {
+        flags.retain(|flag| flag.strong_count() > 0);
+        flags.push(Arc::downgrade(&flag));
+        return Ok(flag);
+    }
     let mut signals = signals()?;
-    let stop = Arc::clone(&flag);
+    *flags() = Some(vec![Arc::downgrade(&flag)]);
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for _ in signals.forever() {
-            if stop.swap(true, Ordering::Relaxed) {
+            let newest = flags().iter().flatten().rev().find_map(Weak::upgrade);
+            if newest.is_none_or(|flag| flag.swap(true, Ordering::Relaxed)) {
                 leave();
             }
         }

@@ -53,7 +53,7 @@ pub enum By {
     Hook {
         /// The name of the hook's adapter.
         adapter: &'static str,
-        /// The fact by which the hook reports the setting after it has taken effect, or [`APPLIED`] without a value.
+        /// The fact by which the hook reports the setting after it has taken effect, or [`APPLIED`](crate::model::arrival::APPLIED) without a value.
         fact: &'static str,
     },
     /// gputune, by an environment variable.
