@@ -1,4 +1,4 @@
-"""Facts: information that this process reports in addition to its steps."""
+"""Reports facts: values such as the number of loader workers, in addition to the steps."""
 
 from __future__ import annotations
 
