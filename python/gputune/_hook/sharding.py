@@ -84,7 +84,7 @@ class Sharding(Treatment):
         self._prefetch()
 
     def _reshard(self, sharded: list[nn.Module]) -> None:
-        """Sets resharding for all modules but the outermost, whose weights backward needs at once. Torch does the same."""
+        """Sets resharding for all modules except the outermost, as torch does: backward starts with its weights."""
         value = self._session.value(RESHARD)
         if value is None:
             return
