@@ -81,7 +81,7 @@ class Reporter:
     def hooked(cls) -> Reporter | None:
         """Like `current`, but also under `gputune run`, where the hook applies settings and measures nothing.
 
-        Until the reporter is connected, each call checks again if this process is a helper: multiprocessing marks a
+        Until the reporter is connected, each call checks again if this process is a helper. Multiprocessing marks a
         helper only after `sitecustomize` and the imports of the script's main module have run.
         """
         if not cls._is_found:

@@ -22,7 +22,7 @@ COMPRESSION = PREFIX + "compression"
 _MIB = 1024 * 1024
 #: Constructor arguments; each is the last word of a target.
 _ARGUMENTS = ("bucket_cap_mb", "gradient_as_bucket_view", "static_graph")
-#: The value of `ddp.compression` for each of torch's own communication hooks. The names are those of DDP's logging data
+#: The value of `ddp.compression` for each of torch's own communication hooks. DDP's logging data has the same names
 #: (torch.distributed.algorithms.ddp_comm_hooks.default_hooks; torch.distributed.BuiltinCommHookType).
 _COMPRESSION_OF = {
     "": "none",

@@ -556,7 +556,7 @@ class Loaders:
     def step(self, forwards: int, backwards: int) -> tuple[Optional[int], tuple[float, float]]:
         """Samples of the step that ends now (`None` if unknown), and the seconds of waiting for data.
 
-        The seconds are those of the training thread and those of other threads.
+        The seconds are a pair: waits of the training thread, and waits of other threads.
         `forwards` is how often the training modules were called, `backwards` how often gradients were computed. If the
         first step showed that a wrapper fetches ahead, further batches belong to the next step.
         """

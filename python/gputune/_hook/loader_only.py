@@ -135,7 +135,7 @@ def _begin(loader: Any) -> Any:
 
 
 def _rate(arrivals: list[tuple[float, int]], dropped: int, workers: int) -> Optional[float]:
-    """Samples per second over whole rounds of the workers, each of which gives one batch per round."""
+    """Samples per second over whole rounds. In a round each worker gives one batch."""
     if len(arrivals) < 2:
         return None
     first = min(dropped, len(arrivals) - 1) - 1

@@ -56,8 +56,8 @@ class WorkerAsks(AtWorkerStart):
         install()  # a worker that was not forked has no wrapper yet
 
 
-#: Most samples of an iteration that are compared. If two workers give n samples each from a shuffled dataset of N
-#: samples, they have about n²/N samples in common: 40 of ten million for n = 20,000.
+#: Most samples of an iteration that are compared. Two workers that give n samples each from a shuffled dataset of N
+#: samples have about n²/N samples in common. With n = 20,000 and N = ten million these are 40 samples.
 _COMPARED = 20_000
 
 #: Least number of samples that workers must have in common before they count as repeating. A round number.
