@@ -44,7 +44,8 @@ CHECKPOINT = "checkpoint"
 #: The script's own Python within a computing part: a layer, a hook, a function with its own gradients.
 PYTHON = "python"
 _COMPUTING = ("forward", "backward", "optimizer")
-#: Parts of torch that run generated code. Generated code would look like the script's, because its file is in no library's folder.
+#: Parts of torch that run generated code. Generated code would look like the script's, because its file is in no
+#: library's folder.
 _COMPILED = tuple(call_sites.TORCH + name for name in ("_dynamo/", "_inductor/", "_functorch/"))
 
 #: Number of functions called within the training loop whose current instruction is also read.
