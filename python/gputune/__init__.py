@@ -49,18 +49,20 @@ __version__ = "0.1.0"
 
 _PHASES = {"data": "data_wait", "h2d": "host_to_device"}
 
-#: First steps, whose loss is always reported: gputune compares these losses to judge settings that change numerics.
+#: Number of first steps whose loss is always reported. gputune compares these losses to judge settings that change
+#: numerics.
 _FIRST_LOSSES = 16
 #: Seconds between two reads of device values: waiting for the device at every step would slow training down.
 _LOOK_TIME = 0.5
 
-#: Steps after which the peaks of CUDA memory are reset. A second reset would falsify the peaks that the script reads.
+#: Number of steps after which the peaks of CUDA memory are reset, once. Each reset also changes the peaks that the
+#: script itself reads.
 _WARM_UP_STEPS = 3
 
 _steps = 0
 _looked_at = -math.inf
-_goes_on = False  # the peaks were not reset since the last report, so they include its time
-_is_reset = False  # the peaks were reset
+_goes_on = False  # true if the next peaks also cover the time before the last report, which did not reset them
+_is_reset = False  # true once the peaks were reset
 _nothing: AbstractContextManager[None] = nullcontext()
 
 
@@ -76,7 +78,7 @@ def config(**defaults: Any) -> dict[str, Any]:
 
 
 def is_probe() -> bool:
-    """Returns true if gputune runs this process as a probe. A probe may leave out evaluation and checkpoints."""
+    """Returns true if gputune runs this process as a probe. The script may then skip evaluation and checkpoints."""
     return _client.Reporter.current() is not None
 
 
@@ -189,7 +191,7 @@ def _cuda_memory() -> dict[str, int]:
     global _goes_on, _is_reset
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     try:
-        # Two resets of the peaks would falsify both reports.
+        # A hook that reports the memory also resets the peaks. Two resets would falsify both reports.
         if cuda is None or _client.hook_reports_memory or not cuda.is_initialized():
             return {}
         free, total = cuda.mem_get_info()

@@ -33,10 +33,10 @@ RANKS = (
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
 
-#: Seconds for the script's clean-up after gputune ends the run; then the process ends without it.
+#: Seconds that the script has for its clean-up after gputune ends the run. Then the process ends.
 EXIT_TIME = 10.0
 
-#: Longest wait per poll. It is short, as another thread may already have read the awaited order.
+#: Longest wait of a poll, in milliseconds. It is short, as another thread may already have read the awaited order.
 _LONGEST_WAIT_MS = 200
 
 #: True if the script reports its steps itself (`gputune.step`). Then the torch hook reports no steps.
@@ -81,8 +81,8 @@ class Reporter:
     def hooked(cls) -> Reporter | None:
         """Like `current`, but also under `gputune run`, where the hook applies settings and measures nothing.
 
-        The helper check repeats until the reporter is connected: multiprocessing marks a helper only after
-        `sitecustomize` and the imports of the script's main module have run.
+        Until the reporter is connected, each call checks again if this process is a helper. Multiprocessing marks a
+        helper only after `sitecustomize` and the imports of the script's main module have run.
         """
         if not cls._is_found:
             with cls._finding:
@@ -130,7 +130,7 @@ class Reporter:
         global user_steps
         user_steps = False
         reporter, cls._current, cls._is_found = cls._current, None, False
-        cls._finding = threading.Lock()  # another thread of the parent may hold the old one
+        cls._finding = threading.Lock()  # another thread of the parent may hold the old lock
         if reporter is not None and reporter._socket is not None:
             reporter._socket.close()  # this process's copy; the parent's stays open
 
@@ -247,11 +247,11 @@ class Reporter:
         return connection
 
     def say_bye(self) -> None:
-        """Reports that this process ends in an orderly way, before its exit handlers do so."""
+        """Sends `bye` now, before an exit handler of this process sends it."""
         self._bye(os.getpid())
 
     def _bye(self, pid: int) -> None:
-        """Reports that this process ends in an orderly way; a killed process sends no `bye`."""
+        """Sends `bye` once, as the process ends normally. Does nothing in a forked child of the process `pid`."""
         if pid == os.getpid() and self._socket is not None and not self._is_over:
             self._is_over = True
             self.send("bye")

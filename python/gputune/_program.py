@@ -17,7 +17,10 @@ class GputuneError(Exception):
 
 
 def path() -> str:
-    """The command beside this Python, where pip installs it, else the command in `PATH`."""
+    """The path of the command: next to this Python, where pip installs it, else in `PATH`.
+
+    Raises `GputuneError` if there is no command.
+    """
     folders = (sysconfig.get_path("scripts"), sysconfig.get_path("scripts", "posix_user"))
     installed = [os.path.join(folder, "gputune") for folder in folders]
     found = next((file for file in installed if os.access(file, os.X_OK)), None) or shutil.which("gputune")
@@ -27,7 +30,7 @@ def path() -> str:
 
 
 def output(*arguments: str) -> str:
-    """Runs the command and returns its standard output."""
+    """Runs the command and returns its standard output. Raises `GputuneError` if the command fails."""
     done = subprocess.run([path(), *arguments], stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8")
     if done.returncode != 0:
         raise failure(done.stderr, done.returncode)
@@ -35,7 +38,7 @@ def output(*arguments: str) -> str:
 
 
 def failure(message: str, code: int) -> GputuneError:
-    """The error from the command's standard error, and from its return code as `subprocess` gives it."""
+    """The error for a failed command. `message` is its standard error, and `code` the return code from `subprocess`."""
     exit_code = code if code >= 0 else 128 - code
     lines = f"\n{message.strip()}"
     text = lines.partition("\nerror: ")[2] or lines[1:]

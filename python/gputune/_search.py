@@ -128,10 +128,10 @@ def _run(arguments: list[str], folder: _Path | None, is_shown: bool) -> Study:
     if Reporter.hooked() is not None:
         raise _program.GputuneError("a training script must not search for its own config", 2)
     program, begin_ms, is_stopped = _program.path(), time.time() * 1000, False
-    prctl = ctypes.CDLL(None).prctl  # loaded here, as little may be done between fork and exec
+    prctl = ctypes.CDLL(None).prctl  # loaded here, as it is not safe to load a library between fork and exec
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as printed:
-        # In its own session the search gets no Ctrl-C from the terminal, only the signal that this process sends. With
-        # both, the second signal would end the search at once. If this process is killed, such as a notebook's kernel,
+        # In its own session the search gets no Ctrl-C from the terminal, only the signal that this process sends. A
+        # second signal would end the search at once. If this process is killed, such as a notebook's kernel,
         # the search gets SIGTERM and keeps its results.
         process = subprocess.Popen(
             [program, *arguments],
@@ -199,7 +199,7 @@ class _Progress:
         sys.stderr.flush()
 
     def end(self) -> None:
-        """Ends the line."""
+        """Ends the line that shows the progress."""
         if self._width > 0:
             sys.stderr.write("\n")
 
@@ -212,7 +212,7 @@ class _Progress:
                     self.folder = folder
                     return status
             except (OSError, ValueError, KeyError):
-                continue  # not there yet, or of another version
+                continue  # the file does not exist yet, or is from another version
         return None
 
 

@@ -152,7 +152,7 @@ def _text(value: Any) -> str:
 
 
 def _is_vague(speedup: Interval) -> bool:
-    """True if an interval is so wide that its middle says little."""
+    """True if an interval is so wide that its middle says little: its end is more than three times its begin."""
     return speedup.low is not None and speedup.high is not None and speedup.high > 3 * speedup.low
 
 

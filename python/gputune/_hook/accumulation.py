@@ -40,7 +40,7 @@ class Accumulation(Treatment):
         self._done = 0  # parts since the last step
         self._optimizer: Optional[int] = None  # id of the optimizer that steps
         self._has_checked_trainers = False
-        # A parameter with a gradient. If the gradient is gone in the next part, the script has cleared the gradients.
+        # A parameter with a gradient. If its gradient is gone in the next part, the script has cleared the gradients.
         self._kept_parameter: Optional[torch.Tensor] = None
         self._own_gradients = OwnGradients(hook.session)
         self._parts_since_call: dict[int, int] = {}  # by the id of the learning-rate scheduler that is called

@@ -81,7 +81,7 @@ class Steps(steps.Steps):
 
 
 class Hook(parts.Hook):
-    """The parts that settings need."""
+    """The parts of the hook that apply settings."""
 
     session_type, phases_type, loaders_type, steps_type = UnmeasuredSession, Phases, Loaders, Steps
 

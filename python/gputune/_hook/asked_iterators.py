@@ -25,7 +25,7 @@ _WAITS = (DATA_WAIT, LOADING)
 _MOST_KNOWN = 512
 _METHODS = ("__next__", "next", "__iter__")
 _NAMES_OF_NEXT = ("next", "__next__")
-#: Instructions before the jump back to an iterator that take no value from it.
+#: Instructions without an effect of their own. They are left out, so that `GET_ITER` stands directly before `FOR_ITER`.
 _BETWEEN = ("EXTENDED_ARG", "CACHE", "NOP")
 #: Packages of progress bars, which pass batches on.
 PROGRESS = ("tqdm", "rich", "fastprogress", "progressbar", "alive_progress")
@@ -41,7 +41,7 @@ class Loop(NamedTuple):
     end: int
     """The offset after the statement."""
     position: int
-    """The index of that first instruction."""
+    """The index in `Asking.instructions` of the instruction that makes the iterator."""
 
 
 class Asking(NamedTuple):
@@ -99,7 +99,10 @@ def _is_iterator(code: CodeType) -> bool:
 
 
 def _first(stack: list[Point], common: int, instruction: Optional[int]) -> Optional[int]:
-    """The index of the first frame of the asked iterator; the length of the stack for an iterator without frames."""
+    """The index of the first frame of the asked iterator; `None` if the loop asks no iterator.
+
+    The index is the length of the stack if the iterator has no frames, such as an iterator in C.
+    """
     caller = asking(stack[common - 1][0])
     if instruction is not None and any(loop.begin <= instruction < loop.body for loop in caller.loops):
         return common
@@ -113,15 +116,15 @@ def _first(stack: list[Point], common: int, instruction: Optional[int]) -> Optio
 
 
 def waiting(stack: list[Point], common: int, instruction: Optional[int]) -> Optional[Seen]:
-    """The meaning of a stack in which the loop waits for an iterator; `None` if it does not.
+    """The meaning of a stack in which the loop waits for an iterator; `None` if the loop does not wait.
 
     The stack begins with the outermost function. The first `common` functions are the training loop, and `instruction`
-    is the current one of the last of them.
+    is the current instruction of the last function of the loop, if known.
     """
     at = _first(stack, common, instruction) if common > 0 else None
     if at is None:
         return None
-    # The first iterator may ask another: progress bars, wrappers and the stages of a pipeline do.
+    # The first iterator may ask another iterator: progress bars, wrappers and the stages of a pipeline do.
     while at + 1 < len(stack) and _is_iterator(stack[at + 1][0]) and stack[at][1] in asking(stack[at][0]).lines:
         at += 1
     inner = stack[at:]

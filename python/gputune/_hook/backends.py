@@ -53,7 +53,7 @@ class ChannelsLast(Treatment):
 
 
 class CudnnBenchmark(Treatment):
-    """Sets whether cuDNN tries its algorithms for each new shape; sets it again if the script changes it."""
+    """Sets whether cuDNN tries its algorithms for each new shape. Sets this again if the script changes it."""
 
     def __init__(self, hook: Hook) -> None:
         self._session = hook.session
@@ -84,7 +84,7 @@ class CudnnBenchmark(Treatment):
 
 
 _KERNELS = ("flash", "mem_efficient", "math", "cudnn")
-#: The kernel of each value of the setting. `None`: torch may choose as without the setting.
+#: The kernel for each value of the setting. With `None` torch may choose any kernel enabled before.
 _WANTED: dict[str, str | None] = {"any": None, "memory-efficient": "mem_efficient"}
 _WANTED.update((kernel, kernel) for kernel in ("flash", "math", "cudnn"))
 

@@ -11,7 +11,7 @@ from gputune._hook.facts import Facts
 
 #: If this many batches from the start have the same size, no more batches are compared.
 _LOOKS = 16
-#: Least ratio of the largest batch to the mean batch that is reported.
+#: Least ratio of the largest batch to the mean batch for which the ratio is reported.
 _LEAST_RATIO = 1.1
 
 
@@ -24,7 +24,7 @@ class BatchSizes:
         self._largest = 0
 
     def add(self, batch: Any) -> bool:
-        """Compares a batch with the earlier batches. Returns true if it is the largest."""
+        """Compares a batch with the earlier batches. Returns true if it is larger than all of them."""
         if self.batches == _LOOKS and self._largest * self.batches == self._sum:
             return False
         size = sum(tensor.numel() for tensor in tensors_in(batch))

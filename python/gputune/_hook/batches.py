@@ -7,7 +7,8 @@ from typing import Any, Optional
 
 import torch
 
-#: Containers within containers that are looked into. A round number; a batch may also hold itself.
+#: Most levels of nested containers that are searched. A round number; the limit also holds for a batch that contains
+#: itself.
 _DEPTH = 8
 
 

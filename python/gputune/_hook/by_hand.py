@@ -11,7 +11,7 @@ from gputune._hook.parts import Hook
 from gputune._hook.patching import Function, replace
 from gputune._hook.precision import PRECISION
 
-#: Rounds of computing and zeroing gradients, without a step, after which the script counts as one without optimizer.
+#: Rounds of computing and zeroing gradients, without an optimizer's step, after which the hook counts steps by hand.
 #: Scripts with several optimizers may zero one model's gradients before another model's first step.
 _ROUNDS = 3
 

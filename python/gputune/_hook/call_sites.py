@@ -23,7 +23,7 @@ TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + "/"
 _READING = (TORCH + "_tensor.py", TORCH + "_tensor_str.py")
 _FOLDERS = (*sysconfig.get_paths().values(), *site.getsitepackages())
 _LIBRARIES = tuple({path.rstrip("/") + "/" for path in _FOLDERS if path != sys.prefix})
-#: The function between a call such as `torch.Tensor.item(tensor)` and its wrapper.
+#: The function that a call such as `torch.Tensor.item(tensor)` runs before the wrapper; it is no line of the script.
 _CALLED_BY_CLASS = TensorMethod.__call__.__code__
 #: Most sites in a report.
 _MOST_TOLD = 5
@@ -32,7 +32,7 @@ _LEAST_TOLD = 0.05
 
 
 class Site:
-    """A line of the script with calls of the kind."""
+    """A line of the script with calls of one kind."""
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -1,7 +1,7 @@
 """Notes the line of a script that asks for input, which a probe does not have.
 
-The standard input of a probe is a terminal at its end. There `input()` raises `EOFError`, and `sys.stdin.readline()`
-returns an empty string, so a script may go on without an answer or ask for ever. `getpass`, Click and Rich use these
+The standard input of a probe is a terminal without input. `input()` raises `EOFError`, and `sys.stdin.readline()`
+returns an empty string. A script may then go on without an answer, or ask forever. `getpass`, Click and Rich use these
 two functions.
 """
 
@@ -33,7 +33,7 @@ def install() -> None:
             raise
 
     builtins.input = input
-    # `sys.__stdin__` keeps the original open.
+    # The original stream stays open, as `sys.__stdin__` still refers to it.
     sys.stdin = _Watched(
         stdin.buffer, stdin.encoding, stdin.errors, newline="\n", line_buffering=stdin.line_buffering
     )
@@ -57,7 +57,7 @@ def _noted(text: str, size: Any) -> str:
 
 
 def _note() -> None:
-    """Writes the line of the user's code into the file, unless the file is there."""
+    """Writes the line of the user's code into the file, unless the file exists."""
     try:
         from gputune._hook.users_code import users_line
 

@@ -32,7 +32,8 @@ _COLLECTIVES = (
     "send",
 )
 #: On a CPU the hook makes DistributedDataParallel time every fifth step, instead of the first ten and every hundredth.
-#: Not on a device: timing waits for the events of the last step (torch/csrc/distributed/c10d/logger.cpp).
+#: It does not do so on a device, as timing waits for the events of the last step
+#: (torch/csrc/distributed/c10d/logger.cpp).
 _SAMPLED = 5
 
 
@@ -76,7 +77,7 @@ class Communication:
         return __init__
 
     def in_backward(self) -> Optional[float]:
-        """Seconds per step in which backward only waits for the gradients of other ranks."""
+        """Seconds per step in which backward only waits for the gradients of other ranks; `None` if not sampled."""
         seconds = None
         for parallel in self._parallel:
             try:

@@ -19,7 +19,7 @@ _WITH_MODES = "inductor"
 
 
 class Compiling(Treatment):
-    """Applies `off` or a mode of `torch.compile`.
+    """Applies the setting: `off`, or a mode of `torch.compile`.
 
     `torch.compile` queries CUDA even for a module on the CPU. To avoid an early query, a module on the CPU runs
     uncompiled until the training device is known. A script may call its model on the CPU as a trial, before it moves
@@ -53,7 +53,7 @@ class Compiling(Treatment):
         return self._compiled_when_placed(module, call)
 
     def _compiled_when_placed(self, module: nn.Module, call: Function) -> Function:
-        """Returns a call that compiles the module once it is off the CPU, or once the training device is known."""
+        """Returns a call that compiles the module once it is not on the CPU, or once the training device is known."""
         found = weakref.ref(module)
         compiled: Optional[Function] = None
 

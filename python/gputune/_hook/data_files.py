@@ -14,9 +14,9 @@ from typing import Any, Callable, Optional
 
 #: Most files whose names this process records.
 _MOST = 20_000
-#: Batch numbers at which the hook lists the files held open.
+#: Numbers of batches after which the hook lists the files held open.
 _LOOKS = (1, 8, 64)
-#: Most names that wait to be written.
+#: Number of waiting names at which the hook writes them to the list.
 _MOST_WAITING = 64
 
 _OPENED, _HELD = "o", "h"
@@ -33,7 +33,7 @@ _KINDS = {
 }
 _KIND_OF = {suffix: kind for kind, suffixes in _KINDS.items() for suffix in suffixes.split()}
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
-#: Fewest slashes in the path of a folder that can be a dataset's own.
+#: Fewest slashes in the path of a folder that counts as the folder of one dataset, such as `/data/imagenet`.
 _LEAST_DEPTH = 2
 #: Suffixes of raw numbers, which count as `npy` if the file is mapped.
 _RAW = ("bin", "dat", "raw")
@@ -152,7 +152,7 @@ def _audit(event: str, args: Any) -> None:
             path, _, flags = args
             if not isinstance(path, int):
                 _listener(os.fsdecode(path), flags if isinstance(flags, int) else 0)
-        except Exception:  # never fail the script's own `open`
+        except Exception:  # an error here would make the script's own `open` fail
             pass
 
 
@@ -184,7 +184,7 @@ def held_files() -> list[str]:
 
 
 def _reads(descriptor: str) -> bool:
-    """True if a descriptor is open for reading: a log that the process writes is no data."""
+    """True if a descriptor is open for reading. A file that is only written, such as a log, is no data."""
     with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as info:
         for line in info:
             if line.startswith("flags:"):
@@ -198,8 +198,8 @@ class FilesFound:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._offsets: dict[str, int] = {}
-        self.opened: dict[str, int] = {}  # path and size
-        self.held: dict[str, int] = {}
+        self.opened: dict[str, int] = {}  # size in bytes, by path
+        self.held: dict[str, int] = {}  # likewise, of files held open or mapped
 
     def read(self) -> None:
         for name in os.listdir(self._folder):
@@ -221,7 +221,7 @@ class FilesFound:
             pass
 
     def verdict(self) -> tuple[str, Optional[str], Optional[float]]:
-        """The most frequent kind of the files, and the folder and mean size of the files of that kind.
+        """The most frequent kind of the files, and the folder and mean size in bytes of the files of that kind.
 
         Opened files count once each. Without opened files, held files count by their size.
         """

@@ -22,7 +22,7 @@ COMPRESSION = PREFIX + "compression"
 _MIB = 1024 * 1024
 #: Constructor arguments; each is the last word of a target.
 _ARGUMENTS = ("bucket_cap_mb", "gradient_as_bucket_view", "static_graph")
-#: The value of `ddp.compression` for each of torch's own communication hooks. The names are those of DDP's logging data
+#: The value of `ddp.compression` for each of torch's own communication hooks. DDP's logging data has the same names
 #: (torch.distributed.algorithms.ddp_comm_hooks.default_hooks; torch.distributed.BuiltinCommHookType).
 _COMPRESSION_OF = {
     "": "none",
@@ -78,7 +78,7 @@ class DataParallel:
 
     def _compress(self, parallel: Any) -> None:
         value = self._session.value(COMPRESSION, "none")
-        if self._is_silent:  # no exchange, so no compression
+        if self._is_silent:  # ranks exchange nothing, so there is nothing to compress
             self._session.apply(COMPRESSION)
         if value == "none" or self._is_silent:
             return
@@ -102,7 +102,7 @@ class DataParallel:
         return register_builtin
 
     def _drop_hook(self, name: str) -> None:
-        """Leaves out a hook that the script registers. Rejects the setting if the hook is not torch's own."""
+        """Drops a hook that the script registers. Rejects the setting if the hook is not torch's own."""
         if name not in _COMPRESSION_OF:
             reason = f"the script registers a communication hook of its own ({name}), which would be lost"
             self._session.reject(COMPRESSION, reason)

@@ -21,8 +21,9 @@ from gputune._hook.batches import samples_in
 from gputune._hook.data_files import DataFiles
 from gputune._hook.patching import Function, replace
 
-#: Indices of the numbers. An item is a sample. OPENED, OPENED_BYTES and SIZED are the counts of
-#: `DataFiles.between_batches`; IDLE_SECONDS and HANDING_CPU_SECONDS are the time and the CPU time between two batches.
+#: Indices of the numbers, which are sums since the start. An item is a sample. OPENED, OPENED_BYTES and SIZED are the
+#: counts of `DataFiles.between_batches`. IDLE_SECONDS and HANDING_CPU_SECONDS are the time and the CPU time between two
+#: batches.
 (ITEMS, ITEM_SECONDS, ITEM_CPU_SECONDS, BATCHES, BUSY_SECONDS, COLLATE_SECONDS, OPENED, OPENED_BYTES, SIZED) = range(9)
 (COLLATE_CPU_SECONDS, IDLE_SECONDS, HANDING_CPU_SECONDS) = range(9, 12)
 #: Index at which the histogram of sample times begins: eight bins per doubling, from 1 us on.
@@ -32,7 +33,7 @@ _BINS = 30 * _BINS_PER_DOUBLING
 LENGTH = _HISTOGRAM + _BINS
 _SHORTEST = 1e-6
 
-#: Mean seconds per sample from which each sample is timed; timing shorter samples would cost too much.
+#: Least mean seconds per sample for which each sample is timed. Timing shorter samples would cost too much.
 _WORTH_TIMING = 20e-6
 
 #: The numbers of one loader in one process: an array, or the memory of a mapped file.
@@ -49,7 +50,7 @@ class DatasetWatch:
         self._processor_time = processor_time
         self._times_items = False
         self._samples = 0
-        self._collated = (0.0, 0.0)
+        self._collated = (0.0, 0.0)  # seconds of wall time and CPU time that collating this batch took
         self._ended: Optional[tuple[float, float]] = None  # end of the last batch: wall time and CPU time
 
     def fetch(self, original: Function, fetcher: Any, index: Any) -> Any:
@@ -166,7 +167,7 @@ def _bin(seconds: float) -> int:
 
 
 def quantile(numbers: list[float], share: float) -> Optional[float]:
-    """The time in seconds that `share` of the samples stay below."""
+    """The seconds within which `share` of the samples load, from the histogram; `None` without samples."""
     counts = numbers[_HISTOGRAM:]
     left = sum(counts) * share
     if left <= 0:
@@ -218,7 +219,7 @@ def mapped(path: str, length: int) -> Numbers:
 
 
 def numbers_of_workers(folder: str, loader: int) -> list[list[float]]:
-    """The numbers of each worker of a loader. Workers with the same index in different epochs are added up."""
+    """The numbers of each worker of a loader. Adds up the workers with the same index in different epochs."""
     found: dict[str, list[float]] = {}
     for name in sorted(os.listdir(folder)):
         if name.startswith(f"loader-{loader}-"):

@@ -1,4 +1,4 @@
-"""Queries devices, only after the script has used them, through torch's module for each kind of device.
+"""Queries devices through torch's module for each kind of device, and only after the script has used them.
 
 NVIDIA's and AMD's GPUs have `torch.cuda`, Intel's have `torch.xpu`; other back ends bring their own module.
 """
@@ -23,7 +23,10 @@ def module_of(device: Optional[torch.device]) -> Any:
 
 
 def placed(module: nn.Module) -> nn.Parameter:
-    """The parameter that shows a module's device: the first off the host, where embeddings may stay; else the first."""
+    """The parameter that shows a module's device: the first that is not on the CPU, else the first.
+
+    A script may keep some parameters of a module on the CPU, such as embeddings.
+    """
     first = next(module.parameters())
     return next((parameter for parameter in module.parameters() if parameter.device.type not in _HOSTS), first)
 

@@ -26,7 +26,8 @@ class DynamicShapes:
         if not hasattr(torch, "compile"):
             self._session.reject(DYNAMIC, f"torch {torch.__version__} has no torch.compile, which came with 2.0")
             return
-        # The target `torch.compile` may be `off`, or compile only after the first step: this setting counts as applied.
+        # The target `torch.compile` may be `off`, or may compile only after the first step. So this setting counts as
+        # applied now.
         if self._session.value(COMPILE) is not None:
             self._session.apply(DYNAMIC)
         replace(torch, "compile", self._around_compile)

@@ -49,7 +49,7 @@ class Errors:
         self._stopping = stopping
         self._memory = memory
         self.explanations: list[Callable[[BaseException], Optional[str]]] = []
-        """Functions that explain an error of the script."""
+        """Functions that return an explanation of the script's error, or `None`."""
 
     def install(self) -> None:
         previous = sys.excepthook
@@ -58,10 +58,10 @@ class Errors:
             for _ in range(2):  # torch's signal handler for a dead worker may interrupt the first attempt
                 try:
                     if self._stopping.is_ordered and self._session.is_ours:
-                        end_now()  # a rank that left earlier makes other ranks fail
+                        end_now()  # ranks fail if another rank has left earlier, which is no error of the script
                     self._report(kind, error)
                     break
-                except Exception:  # the user should see the error of the script
+                except Exception:  # the user must see the script's error, not the hook's
                     pass
             previous(kind, error, trace)
 

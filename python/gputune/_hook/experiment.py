@@ -1,4 +1,4 @@
-"""Experiments: tasks of a probe besides training, or in its place. `experiment` in `probe.json` holds the task."""
+"""Experiments: tasks of a probe in addition to training, or instead of it. `probe.json` holds the task."""
 
 from __future__ import annotations
 

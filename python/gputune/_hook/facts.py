@@ -1,4 +1,4 @@
-"""Facts: information that this process reports in addition to its steps."""
+"""Reports facts: values such as the number of loader workers, in addition to the steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Facts:
         self._session.send_soon([("fact", {"name": name, "value": value})], -math.inf)
 
     def known(self, name: str) -> Any:
-        """The value that was reported last; `None` if there is none."""
+        """The value that was reported last; `None` if the fact was never reported."""
         return self._said.get(name)
 
     def forget(self) -> None:

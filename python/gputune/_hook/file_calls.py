@@ -25,7 +25,7 @@ _WRITING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _READERS = ("stat", "access", "statvfs", "pathconf", "getxattr", "listxattr")
 #: Functions of `os` that read a link itself.
 _LINK_READERS = ("lstat", "readlink")
-#: Functions that change a file but not its content. They do nothing for the user's files.
+#: Functions that change a file but not its content. Their calls have no effect on the user's files.
 _TOUCHERS = ("chmod", "lchmod", "chown", "lchown", "utime", "setxattr", "removexattr", "chflags", "lchflags")
 #: Modules that keep the original functions: Python's imports, and the modules of the layer.
 _UNTOUCHED = ("posix", "_io", "_frozen_importlib", "_frozen_importlib_external", "gputune._hook.scratch_layer")
@@ -216,9 +216,9 @@ class FileCalls:
         return read
 
     def _merged(self, path: Any) -> Any:
-        """The absolute path of a folder that has entries in the layer, else `None`."""
+        """The key (see `ScratchLayer`) of a folder that has entries in the layer, else `None`."""
         layer = self._layer
-        layer.reading(path)  # raises if the probe has removed it
+        layer.reading(path)  # raises if the probe has removed the folder
         if isinstance(path, int) or not (layer.entries or layer.must_resolve):
             return None
         key = layer.locate(path)
@@ -374,7 +374,7 @@ def _use_paths(shutil: Any) -> None:
 
 
 def _named(path: Any, found: Any, function: Function, *args: Any, **kwargs: Any) -> Any:
-    """Calls `function`; an error names the script's path instead of the scratch file."""
+    """Calls `function`. In an error replaces the path of the scratch file, `found`, by the script's path."""
     try:
         return function(*args, **kwargs)
     except OSError as error:

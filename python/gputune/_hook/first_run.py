@@ -25,7 +25,7 @@ _KINDS = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".env")
 _CHANGES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _STANDARD: frozenset[str] = getattr(sys, "stdlib_module_names", frozenset())
 
-#: Packages that may call the optimizer for the script. The outermost of them in the stack is the trainer.
+#: Packages that may call the optimizer for the script. The outermost of these packages in the stack is the trainer.
 _TRAINERS = ("deepspeed", "lightning", "pytorch_lightning", "transformers", "trl", "keras", "accelerate")
 
 
@@ -47,7 +47,7 @@ class FirstRun:
         importing.after("argparse", lambda module: self._watch_arguments(module.ArgumentParser))
 
     def note(self, what: str, value: Any) -> None:
-        """Appends a line, unless it was written before or this process is a helper of another."""
+        """Appends a line, unless it was written before or this process is a helper of another process."""
         line = json.dumps({what: value}, default=str)
         if line in self._noted or not self._folder or os.getpid() != self._pid or Reporter.current() is None:
             return
@@ -56,7 +56,7 @@ class FirstRun:
         try:
             with open(os.path.join(self._folder, f"{FILE}{self._pid}.jsonl"), "a", encoding="utf-8") as file:
                 file.write(line + "\n")
-        except OSError:  # then gputune knows less
+        except OSError:  # such as a full disk: this note is lost
             pass
         finally:
             self._local.is_ours = False

@@ -96,7 +96,7 @@ def _counting_mode(hook: Hook) -> Any:
         return None
 
     class Counting(TorchDispatchMode):
-        """Runs each operation unchanged, and counts those with a formula: matrix products, convolutions, attention."""
+        """Runs each operation, and counts the operations with a formula: matrix products, convolutions, attention."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -112,7 +112,7 @@ def _counting_mode(hook: Hook) -> Any:
 
         def _count(self, function: Any, types: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
             packet = getattr(function, "_overloadpacket", None)
-            if packet is None:  # a higher-order operator, which hides the operations inside it
+            if packet is None:  # a higher-order operator, which hides its inner operations
                 self.is_whole = False
             formula = flop_registry.get(packet)
             if formula is None:

@@ -38,7 +38,8 @@ _CACHE_VARIABLES = (
     "KERAS_HOME",
     "PYTHONPYCACHEPREFIX",
 )
-#: Entries of a temporary folder that outlive a program and that programs other than Python write.
+#: Prefixes of the names of free entries in a temporary folder: these entries outlive a program, and programs other than
+#: Python write them.
 _SHARED_ENTRIES = tuple(". torchinductor_ torch_ triton nvidia- cuda ray pymp- psm_ pym- sem. nccl-".split())
 
 
@@ -64,7 +65,7 @@ def _caches() -> set[str]:
 
 
 def look() -> dict[str, Any]:
-    """The folders that decide where this process may write: `True` if guarded, `False` if free."""
+    """The folders that decide where this process may write: `True` if guarded, `False` if free to write."""
     folders: dict[str, bool] = {"/": True}
     for temporary in _temporary_folders():
         folders[temporary] = False
@@ -78,7 +79,7 @@ def look() -> dict[str, Any]:
                 folders.setdefault(os.path.join(temporary, name), True)
     try:
         cwd = _real(os.getcwd())
-    except FileNotFoundError:  # it was removed
+    except FileNotFoundError:  # the working folder was removed
         cwd = "/"
     if folders.get(cwd) is not False:
         folders[cwd] = True

@@ -39,7 +39,7 @@ class ImportTimes:
         bootstrap._find_and_load = names["find_and_load"]
 
     def take(self) -> Optional[float]:
-        """Ends the measurement. Returns the seconds; `None` if not measured."""
+        """Ends the measurement. Returns the seconds; `None` if imports were not measured."""
         if self._original is None:
             return None
         bootstrap: Any = sys.modules["_frozen_importlib"]

@@ -21,7 +21,7 @@ _STANDARD = os.path.dirname(os.path.abspath(os.__file__))
 
 
 def write(folder: str) -> None:
-    """Writes the file into the folder of the probe's hook, whole or not at all."""
+    """Writes the file into the folder of `probe.json`. Readers see the whole file or no file."""
     arguments = _arguments()
     try:
         options, unfit = parse(arguments).options, None
@@ -56,7 +56,7 @@ def _changed_environment() -> dict[str, str]:
 
 
 def _describe(item: tuple[str, Any]) -> Optional[tuple[str, Optional[str], bool]]:
-    """A module's name, its file, and true if installed; `None` if the module cannot be imported by its name."""
+    """A module's name, its file, and whether it is installed; `None` if the module cannot be imported by its name."""
     name, module = item
     spec = getattr(module, "__spec__", None)
     if spec is None or name.partition(".")[0] in _OURS or getattr(spec, "name", None) != name:
@@ -74,7 +74,7 @@ def is_installed(path: str) -> bool:
 
 
 def files() -> dict[str, tuple[int, int]]:
-    """The files of all imported modules with time and size, so that gputune notices a change."""
+    """Each imported file with its time of change (nanoseconds) and size (bytes), so that gputune notices a change."""
     found = {}
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)

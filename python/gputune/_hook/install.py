@@ -95,7 +95,7 @@ def _install_checks(hook: Hook, probe: dict[str, Any]) -> None:
 def _tell_imports(folder: str) -> None:
     try:
         imports.write(folder)
-    except OSError:  # then later probes import everything again
+    except OSError:  # without the list, later probes import everything again
         pass
 
 
@@ -117,7 +117,7 @@ def _install_no_communication(hook: Hook) -> None:
 
 
 def _check_experiment(hook: Hook) -> None:
-    """At the first step: rejects an experiment with the loader if no loader trains."""
+    """Rejects an experiment that needs a DataLoader if no DataLoader gave batches before the first step."""
     asked = hook.session.experiment
     if asked is None or asked.mode in experiment.AS_EVER:
         return

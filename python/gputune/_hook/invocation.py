@@ -16,7 +16,10 @@ class Invocation:
 
 
 def parse(arguments: list[str]) -> Invocation:
-    """Parses Python's command line (Python's documentation, "Command line and environment")."""
+    """Parses Python's command line (Python's documentation, "Command line and environment").
+
+    Raises `ValueError` if the program is neither a file nor a module, such as code after `-c`.
+    """
     at = 1
     while at < len(arguments):
         word = arguments[at]

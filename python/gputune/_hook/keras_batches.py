@@ -108,7 +108,10 @@ def _training_part(arguments: dict[str, Any], samples: int) -> int:
 
 
 def _of_dataset(dataset: Any) -> Optional[int]:
-    """The batch size of a `tf.data.Dataset`, from its shapes or from the dataset in its pipeline that makes batches."""
+    """The batch size of a `tf.data.Dataset`, from its shapes or from the step of its pipeline that makes batches.
+
+    `None` if a later step of the pipeline changes the batches.
+    """
     size = _leading(dataset.element_spec)
     while size is None and dataset is not None:
         batch_size = getattr(dataset, "_batch_size", None)

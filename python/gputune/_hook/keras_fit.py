@@ -1,6 +1,6 @@
 """Applies settings to Keras's `model.fit`, and reports its steps, if Keras computes with JAX or TensorFlow.
 
-With its torch back end Keras trains through torch, and the torch hook does this. Nothing here imports torch.
+With its torch back end Keras trains through torch, so the torch hook applies and reports. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ STEPS = "keras.steps_per_execution"
 JIT = "keras.jit_compile"
 PRECISION = "keras.mixed_precision"
 
-#: The note of the first run for these scripts. The torch hook notes `keras` if Keras trains through torch.
+#: The trainer that the first run notes for scripts with `model.fit`. The torch hook notes `keras` if Keras trains
+#: through torch.
 TRAINER = "keras-fit"
 
 #: Modules with functions that set the policy of the precision, then the same modules of `tf.keras`.
@@ -54,7 +55,7 @@ class KerasFit:
         self._stopping.flush = self._session.flush
         self._lock = threading.RLock()  # on JAX, Keras calls callbacks in other threads
         self._has_begun = False
-        self._marks: dict[str, None] = {}  # of the next step
+        self._marks: dict[str, None] = {}  # marks of the next step
         self._marked: dict[int, list[str]] = {}  # marks of steps that have begun, by the number of the step
         self._steps = 0
         self._last = 0.0
@@ -64,7 +65,7 @@ class KerasFit:
         policy = self._session.value(PRECISION)
         if policy is not None:
             self._keras.mixed_precision.set_global_policy(policy)
-            for name in _OF_POLICIES:  # a script that sets a policy itself gets the probe's
+            for name in _OF_POLICIES:  # the probe's policy also holds if the script sets another policy
                 importing.after(name, _keep_policy)
         model: Any = self._keras.Model
         model.fit, model.compile = self._around_fit(model.fit), self._around_compile(model.compile)
@@ -141,7 +142,7 @@ class KerasFit:
                 self._session.flush()
 
     def _begin_batch(self, batch: int) -> None:
-        """Gives the marks to the step that begins: the ends of earlier steps may be reported later."""
+        """Gives the marks to the step that begins now, as Keras may report the ends of earlier steps later."""
         self._has_begun = True
         if self._marks:
             with self._lock:
@@ -149,10 +150,10 @@ class KerasFit:
                 self._marks.clear()
 
     def _end_batch(self, model: Any, batches: Batches, batch: int, logs: dict[str, Any]) -> None:
-        """Reports the steps of a call of the compiled function: `steps_per_execution` of them, in one event.
+        """Reports the steps of one call of the compiled function, `steps_per_execution` steps, in one event.
 
-        Keras has waited for the steps if it has read their logs. `batch` is the last of the steps, in older versions the
-        first.
+        Keras has waited for the steps if it has read their logs. `batch` is the number of the last step, or in older
+        versions of Keras of the first step.
         """
         with self._lock:
             is_first, count = self._steps == 0, int(model.steps_per_execution or 1)
@@ -171,7 +172,7 @@ class KerasFit:
             self._stopping.after_step(self._steps, now)
 
     def _begin(self, model: Any, batches: Batches) -> None:
-        """Reports at the first step what trains, and checks which settings took effect."""
+        """At the first step: reports facts about the training, and checks which settings took effect."""
         reporter = Reporter.hooked()
         if reporter is not None:
             reporter.version = 1  # the settings do not change in a process, even if the torch hook is loaded as well

@@ -16,9 +16,9 @@ from gputune._hook.parts import Hook
 from gputune._hook.renewal import new_iterator
 from gputune._hook.replaying import stop_workers
 
-#: Steps before the largest batch is handed out: by then the memory peaks of warm-up have been reset.
+#: Number of steps after which the largest batch is handed out. The memory peaks of warm-up have then been reset.
 _GIVE_AFTER = WARM_UP_STEPS + 2
-#: Steps from handing the batch out until a step has used it: a wrapper may fetch two batches ahead.
+#: Number of steps within which a step uses the largest batch. A wrapper may fetch two batches ahead of their steps.
 _USED_AFTER = 3
 
 
@@ -39,7 +39,7 @@ class LargestBatch:
         self._hook.steps.endings.append(self._end_step)
 
     def read(self, loader: Any, between: Callable[[], None]) -> None:
-        """Reads the loader, once. After each batch `between` obeys orders and shows that this process is alive."""
+        """Reads the loader, once. `between` is called after each batch: it obeys orders, and sends waiting events."""
         if self._is_read:
             return
         self._is_read = True

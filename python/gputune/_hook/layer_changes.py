@@ -11,7 +11,10 @@ from gputune._hook.scratch_layer import Entry, Real, ScratchLayer, copy_file, fa
 
 
 class LayerChanges:
-    """Changes guarded paths. `key`: a key of `ScratchLayer`; `path`: the script's path; `own`: the layer's file."""
+    """Changes guarded paths.
+
+    In each method `key` is a key of `ScratchLayer`, `path` is the script's path, and `own` is the layer's file.
+    """
 
     def __init__(self, layer: ScratchLayer) -> None:
         self._layer = layer
@@ -183,7 +186,7 @@ class LayerChanges:
                 self._record_tree(os.path.join(own, name), os.path.join(key, name))
 
     def _take(self, source: str, source_path: Any, path: Any) -> None:
-        """Moves a file to an unguarded place: copies it there, and makes the original look removed."""
+        """Moves a file to an unguarded place: copies the file, and makes the original look removed."""
         if self._layer.status_of(source) is None:
             raise failure(errno.ENOENT, source_path, path)
         self._copy_out(source, os.fsdecode(self._layer.reading(path)))

@@ -33,7 +33,7 @@ class LayerJournal:
         self.read_to = 0
 
     def news(self) -> list[list[Any]]:
-        """The lines that this process has not read yet."""
+        """The records of the lines that this process has not read yet."""
         length = self.length[0]
         if length == self.read_to:
             return []

@@ -7,9 +7,9 @@ import linecache
 import os
 from typing import Any, NamedTuple, Optional
 
-#: Most rows of a table. In a full table the half with less time is merged into one row per kind, without a line.
+#: Most rows of a table. If the table is full, the half with less time is merged into one row per kind, without a line.
 _MOST_ROWS = 512
-#: Lines in a report, and inner lines (`leaf`) for each line: as many as fit a screen.
+#: Most lines in a report, and most inner lines (`leaf`) for each line. So many lines fit a screen.
 _MOST_TOLD = 8
 _MOST_INSIDE = 3
 #: Most bytes of a report, as the string of a fact may have at most 4096 bytes.
@@ -49,7 +49,7 @@ class Seen(NamedTuple):
 
 
 class LineTable:
-    """Seconds per kind, line and callee. One thread adds; other threads may read at the same time."""
+    """Seconds per kind, line and callee. One thread adds samples, and other threads may read at the same time."""
 
     def __init__(self) -> None:
         self.kinds: dict[str, float] = {}

@@ -77,7 +77,7 @@ class Sampler:
         self.cost = 0.0
         """CPU seconds that sampling took."""
         self.write: Optional[Callable[[LineTable], None]] = None
-        """Writes the table to a file; called now and then."""
+        """Writes the table to a file; called about once per second."""
         self._thread = thread
         self._look = look
         self._random = random.Random()  # leaves the script's random numbers unchanged
@@ -122,7 +122,7 @@ class Sampler:
         clock, cpu = time.perf_counter, time.thread_time
         _wake_in_time()
         written = clock()
-        last = written if self._last is None else self._last  # the time of a fork belongs to the forking line
+        last = written if self._last is None else self._last  # the time of a fork counts for the line that forked
         self._cut_interval(written)
         spent = cpu()
         between, pause = _BETWEEN, _FIRST_WRITE
@@ -133,9 +133,10 @@ class Sampler:
             if wake.acquire(timeout=max(waits, 0.0)):
                 break
             woken = clock()
-            seen, if_held = self._look()  # before anything else, as the thread moves on
+            seen, if_held = self._look()  # comes first, as the sampled thread moves on
             now = clock()
             if if_held is not None and waits > 0 and delayed is not None:
+                # The delay of the sample without the wait for a CPU: the wait for the interpreter's lock.
                 held = woken - due - ((delay.seconds() or 0.0) - delayed)
                 seen = if_held if held >= sys.getswitchinterval() else seen
             self.table.add(seen, now - last, 1, now - last if now - due > _LATE else 0.0)

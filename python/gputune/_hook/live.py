@@ -57,7 +57,7 @@ class Live:
         session = self._hook.session
         try:
             self._change(session.change(order["apply"]))
-        except Exception as error:  # it must not end the script
+        except Exception as error:  # a refused change must not end the script
             session.send("configured", segment=order["segment"], refused=_reason(error))
             return
         reporter.probe["config"] = order["config"]

@@ -53,13 +53,13 @@ class LoaderState:
         self.dataset = _reference(loader.dataset)
         kind = type(loader.dataset)
         self.dataset_type = (kind.__module__, kind.__qualname__)  # names, as Keras makes a new class for each epoch
-        self.has_evidence = is_training(loader)  # its arguments say that it is for training
+        self.has_evidence = is_training(loader)  # its arguments show that it is for training: its order is random
         self.has_gradients = False  # it was iterated with gradients on
         self.is_late = is_late  # made after the first step
         self.made_at = made_at  # the count of all loaders' batches at that time
-        self.touched: set[str] = set()
-        self.reasons: dict[str, str] = {}
-        self.before: dict[str, Any] = {}  # values to restore if it turns out not to train
+        self.touched: set[str] = set()  # targets that were applied to the loader
+        self.reasons: dict[str, str] = {}  # why a target could not be applied, by the target
+        self.before: dict[str, Any] = {}  # old values, restored if the loader does not train
         self.iterations = 0
         self.pulls = 0  # batches since the last step
         self.pulled_at = 0  # the count of all loaders' batches at this loader's last batch
@@ -150,7 +150,7 @@ class Loaders:
         """The batch size of the loader that gave the last batch."""
         self.epochs = 0
         """Training epochs that began after the first."""
-        self._lookahead: Optional[int] = None
+        self._lookahead: Optional[int] = None  # batches that a wrapper fetches ahead; known after the first step
         self._is_first_step_over = False
         self._beginning: Any = None  # the loader whose iteration begins now
         self._empty = 0  # loaders that ended without a batch, while no loader had given a batch
@@ -332,7 +332,7 @@ class Loaders:
                 self._outside.leave_edge()
 
     def _notice(self, state: LoaderState) -> None:
-        """Notes that training goes on if the training loader is asked for a batch with gradients on."""
+        """Notes that the script trains if it requests a batch of the training loader with gradients on."""
         if state is self._training and torch.is_grad_enabled():
             self._outside.trains()
 
@@ -556,7 +556,7 @@ class Loaders:
     def step(self, forwards: int, backwards: int) -> tuple[Optional[int], tuple[float, float]]:
         """Samples of the step that ends now (`None` if unknown), and the seconds of waiting for data.
 
-        The seconds are those of the training thread and those of other threads.
+        The seconds are a pair: waits of the training thread, and waits of other threads.
         `forwards` is how often the training modules were called, `backwards` how often gradients were computed. If the
         first step showed that a wrapper fetches ahead, further batches belong to the next step.
         """
@@ -585,7 +585,8 @@ class Loaders:
         pulling = [state for state in self._alive if state.pulls]
         if pulling:
             last = max(pulling, key=lambda state: state.pulled_at)
-            # Zipped loaders have given as many batches, and look as much like training. The first of them counts.
+            # Loaders zipped with `last` have given equally many batches, with the same signs of training. The loader
+            # that gave its batch first counts.
             use = (last.pulls, last.has_evidence, last.has_gradients)
             zipped = [state for state in pulling if (state.pulls, state.has_evidence, state.has_gradients) == use]
             # Skip loaders last used before `last` was made: `last` has replaced them, for example with smaller batches.

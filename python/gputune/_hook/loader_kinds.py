@@ -1,4 +1,4 @@
-"""Wraps methods of DataLoader's subclasses that do not call DataLoader's own, as in torchdata's StatefulDataLoader."""
+"""Wraps methods of DataLoader's subclasses that do not call DataLoader's method, as torchdata's StatefulDataLoader."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def watch(around: dict[str, Callable[[Function], Function]]) -> None:
 
 
 def _does_without(method: FunctionType, name: str) -> bool:
-    """True if a method's code does not call the overridden method. False for generators, which yield the batches."""
+    """True if a method's code does not call the overridden method.
+
+    False for generator functions, which yield the batches themselves.
+    """
     code = inspect.unwrap(method).__code__
     return "super" not in code.co_names and name not in code.co_names and not inspect.isgeneratorfunction(method)
 

@@ -20,7 +20,10 @@ _START_SECONDS = 25.0
 
 
 class SweepIterator(ExperimentIterator):
-    """Measures the loader and ends the run at the first request for a batch: an earlier end would surprise trainers."""
+    """Measures the loader and ends the run at the first request for a batch.
+
+    It does not end the run earlier, as trainers may not expect an exit when they make the iterator.
+    """
 
     def __init__(self, loader: Any, sweep: Callable[[], None]) -> None:
         super().__init__(loader)
@@ -40,7 +43,7 @@ class LoaderOnly:
         self._experiment = experiment
         self._facts = facts
         self._between = between  # checks for the order to stop, and sends waiting events
-        self._repeats = repeats  # whether all workers yield the same samples
+        self._repeats = repeats  # returns true if all workers yield the same samples
 
     def run(self, loader: Any, batch_size: Optional[int]) -> None:
         """Measures each number of workers. Raises an error before the first rate, and reports later errors as facts."""
@@ -64,7 +67,7 @@ class LoaderOnly:
             self._between()
 
     def _rate(self, loader: Any, workers: int, batch_size: Optional[int]) -> Optional[float]:
-        """Samples per second after each worker's first batch; `None` if the data ends before that."""
+        """Samples per second after each worker's first batch; `None` if fewer than two batches came."""
         iterator = _begin(loader)
         try:
             return self._measure(loader, iterator, workers, batch_size)
@@ -72,7 +75,7 @@ class LoaderOnly:
             stop_workers(iterator)
 
     def _measure(self, loader: Any, iterator: Any, workers: int, batch_size: Optional[int]) -> Optional[float]:
-        dropped = max(workers, 1)  # workers give their first batches at about the same time
+        dropped = max(workers, 1)  # not counted: workers give their first batches at about the same time
         arrivals: list[tuple[float, int]] = []
         counter = BatchCounter()
         begin = time.perf_counter()
@@ -132,7 +135,7 @@ def _begin(loader: Any) -> Any:
 
 
 def _rate(arrivals: list[tuple[float, int]], dropped: int, workers: int) -> Optional[float]:
-    """Samples per second over whole rounds of the workers, each of which gives one batch per round."""
+    """Samples per second over whole rounds. In a round each worker gives one batch."""
     if len(arrivals) < 2:
         return None
     first = min(dropped, len(arrivals) - 1) - 1

@@ -21,7 +21,7 @@ _NO_PREFETCH = None if VERSION >= (2, 0) else 2
 _CONTEXT = "multiprocessing_context"
 #: Attributes that a later torch has added (`in_order`: 2.6), or that need workers.
 _LATER = ("in_order", _CONTEXT)
-#: Settings that a loader without workers fulfils, by name. For other names it fulfils `False`.
+#: Values that a loader without workers already has, by setting. Settings that are not listed have the value `False`.
 _WITHOUT_WORKERS = {"in_order": True}
 
 #: Key of a pair in the saved values: the batch sampler and its old batch size. The other keys name attributes.
@@ -153,7 +153,7 @@ class LoaderSettings:
 
 
 def _sized(sampler: Any) -> Any:
-    """The innermost batch sampler, which has the batch size; `None` if none has. Other samplers may wrap it."""
+    """The innermost batch sampler, which has the batch size; `None` without one. Searches 8 nested samplers at most."""
     for _ in range(8):
         inner = getattr(sampler, "batch_sampler", None)
         if inner is None:

@@ -69,7 +69,8 @@ class Logs:
         """Wraps an open file, so that its writes are counted."""
         try:
             write = stream.write
-            # Counts lines: `print` writes each argument separately, and a progress bar rewrites its line.
+            # On a terminal, writes with a line break count: `print` writes each argument separately, and a progress bar
+            # rewrites its line.
             counts = (lambda text: "\n" in text or "\r" in text) if is_terminal else True
             stream.write = self.sites.around(name, counts)(write)
             stream.flush = self.sites.around("flush", is_counted=False)(stream.flush)

@@ -1,4 +1,4 @@
-"""Losses of a step: on a CPU their numbers, on a device copies, which are read once the device has computed them."""
+"""Keeps the losses of a step: on a CPU as numbers, on a device as copies, read once the device has computed them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Callable, Optional
 
 import torch
 
-#: Steps whose loss is always reported: the comparison with full precision uses them.
+#: Number of first steps whose loss is always reported, for the comparison with full precision.
 FIRST_LOSSES = 16
 
 
@@ -32,7 +32,7 @@ class Losses:
         self._is_wanted = True
 
     def drop(self) -> None:
-        """Drops the losses so far, as they belong to no step."""
+        """Drops the losses since the last step, as they belong to no step."""
         self._kept = []
         self.count = 0
 
@@ -46,7 +46,7 @@ class Losses:
 
 
 def mean(losses: list[Any], read: Callable[[torch.Tensor], float]) -> Optional[float]:
-    """The mean loss of a step over its micro-steps, after the device has finished the step."""
+    """The mean of the losses of a step, after the device has finished the step. `read` reads a loss on a device."""
     if not losses:
         return None
     return sum(read(loss) if isinstance(loss, torch.Tensor) else loss for loss in losses) / len(losses)

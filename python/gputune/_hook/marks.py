@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-#: Steps after which a compilation is unusual. Optimizers make their state in the first step, and CUDA graphs are
-#: captured in the second.
+#: Number of steps after which a compilation is unusual. Optimizers make their state in the first step, and CUDA graphs
+#: are captured in the second.
 WARM_UP_STEPS = 3
 
 

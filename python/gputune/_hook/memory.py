@@ -37,8 +37,9 @@ class _Reported:
     retries: int = 0
     """Retries with earlier settings, which do not count."""
     failures: int = 0
+    """Failed allocations up to the last report."""
     goes_on: bool = False
-    """True if the peaks were not reset since the last report, so they include its time."""
+    """True if the next peaks also cover the time before the last report, which did not reset them."""
     share: float = 1.0
     """The share of the device that the script may reserve. Used only if torch has no getter."""
 
@@ -113,7 +114,7 @@ class Memory:
         return max(peaks, default=0)
 
     def report_failures(self) -> bool:
-        """Reports allocations that failed since the last report. True if there are any."""
+        """Reports allocations that failed since the last report. Returns true if an allocation failed."""
         module = self._module or (torch.cuda if is_in_use("cuda") else None)
         has_failed = False
         try:
@@ -184,7 +185,7 @@ class Memory:
 
 
 def _retries(stats: Any) -> int:
-    """Retries plus failed allocations, even if the script caught the error: both mean that the config does not fit."""
+    """Retries plus failed allocations, even if the script caught the errors. Both show that the config does not fit."""
     return int(stats.get("num_alloc_retries", 0) + stats.get("num_ooms", 0))
 
 

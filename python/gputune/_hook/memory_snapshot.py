@@ -1,7 +1,7 @@
 """Writes the allocator's segments and blocks when memory runs out, for https://pytorch.org/memory_viz.
 
-The allocator always knows its blocks. A history would show which line made each block. The hook does not record one,
-as that slows every allocation down. Tested on a stand-in; no GPU has run it yet.
+The allocator always knows its blocks. A history would also show which line made each block. The hook records no
+history, as that slows every allocation down. Tested with a stand-in for a device, and not yet on a GPU.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from gputune._client import Reporter
 from gputune._hook.devices import is_in_use
 
-#: The file, next to `probe.json`. gputune moves it next to the log if the probe ends by lack of memory.
+#: The file, next to `probe.json`. gputune moves it next to the log if the probe runs out of memory.
 FILE = "memory.pickle"
 
 #: Limits of a file, both round numbers: a pickled block takes about 100 bytes.
@@ -22,13 +22,13 @@ MOST_BLOCKS = 300_000
 
 
 class MemorySnapshot:
-    """Writes a file at the first lack of memory under the current settings."""
+    """Writes a file the first time that memory runs out under the current settings."""
 
     def __init__(self) -> None:
         self._is_written = False
 
     def begin_anew(self) -> None:
-        """Removes the file of the last settings: the script went on after the lack of memory."""
+        """Removes the file of the last settings, as the script went on after memory ran out."""
         if self._is_written:
             self._is_written = False
             _remove(_path())

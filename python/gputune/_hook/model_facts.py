@@ -103,7 +103,7 @@ def is_compiled(modules: Iterable[nn.Module]) -> bool:
 
 
 def is_fused(optimizer: Any) -> bool:
-    """True if the optimizer has the argument `fused`, or has `fused` in the name of its class."""
+    """True if the optimizer was made with `fused=True`, or has `fused` in the name of its class."""
     groups = getattr(optimizer, "param_groups", [])
     return any(group.get("fused") for group in groups) or "fused" in type(optimizer).__name__.lower()
 

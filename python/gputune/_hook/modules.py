@@ -84,7 +84,7 @@ class Modules:
 
     @property
     def is_inside(self) -> bool:
-        """True during a call of a trained module, and in backward: activation checkpointing calls parts of it again."""
+        """True during a call of a trained module, and in backward: checkpointing calls parts of the module again."""
         return self._is_called or self._phases.is_inside("backward")
 
     @property
@@ -118,7 +118,7 @@ class Modules:
         return train
 
     def _adopt(self, module: nn.Module) -> None:
-        for inner in module.modules():  # an inner module may have been called before it was wrapped
+        for inner in module.modules():  # a script may call a module alone before it wraps it, such as in DDP
             if inner in self._calls:
                 self._release(inner)
         adopted = _Adopted(module)
@@ -132,7 +132,7 @@ class Modules:
             def call_adopted(*args: Any, **kwargs: Any) -> Any:
                 return self._call(found(), adopted, args, kwargs)
 
-            module.__dict__[_CALL] = call_adopted  # setattr on Fabric's wrapper sets the inner module's
+            module.__dict__[_CALL] = call_adopted  # `setattr` on Fabric's wrapper would change the inner module
         else:
             self._patch_class(type(module))
 
@@ -196,7 +196,7 @@ class Modules:
             self._is_called = False
 
     def _device_of(self, adopted: _Adopted, args: Any, kwargs: Any) -> torch.device:
-        """The device on which a module computes: its own, but for a module on the CPU the training or input device."""
+        """The device on which a module computes. For a module on the CPU: the training device, or else the inputs'."""
         device, decided = adopted.device, self._phases.device
         if device.type != "cpu":
             return device

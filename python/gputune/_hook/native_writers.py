@@ -12,7 +12,7 @@ from gputune._hook.scratch_layer import ScratchLayer
 
 Function = Callable[..., Any]
 
-#: What a call does with the path: reads the file, writes it anew, changes it, or adds files to the folder.
+#: The use of the path by a call: it reads the file, writes it anew, changes it, or adds files to the folder.
 READ, WRITE, CHANGE, FOLDER = "read", "write", "change", "folder"
 
 

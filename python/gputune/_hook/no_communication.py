@@ -1,6 +1,6 @@
 """The experiment `no_communication`: the ranks train independently, and exchange neither gradients nor weights.
 
-The trained model is useless; only the time counts. The script's own collectives stay.
+The trained model is useless, as the probe measures only the time. The script's own collectives still run.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class NoCommunication:
             original(parallel, *args, **kwargs)
             from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
 
-            parallel.broadcast_buffers = False  # else it sends batch normalisation's buffers before each pass
+            parallel.broadcast_buffers = False  # else DDP sends the buffers of batch normalisation before each pass
             register(parallel, None, noop_hook)
             self.is_silent = True
 

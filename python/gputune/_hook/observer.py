@@ -1,4 +1,4 @@
-"""Gathers facts: cheap facts in every probe, all facts if an experiment asks for them."""
+"""Reports cheap facts in every probe, and all facts if an experiment requests them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from gputune._hook.parts import Hook
 from gputune._hook.syncs import Syncs
 from gputune._hook.training_stacks import TrainingStacks
 
-#: Share of waiting from which an iterator without a known name is reported. A round number: less may be chance.
+#: Least share of waiting for which an iterator without a known name is reported. A round number: a smaller share may be
+#: noise.
 _WAITS = 0.05
 
 #: Seconds between two reports.
@@ -267,5 +268,5 @@ def _bytes_read(pid: int) -> Optional[tuple[int, int]]:
 
 
 def make(hook: Hook, folder: str, is_asked: bool) -> Any:
-    """The observer of a probe. `is_asked`: an experiment asks for all facts."""
+    """The observer of a probe. `is_asked` is true if an experiment requests all facts."""
     return Evidence(hook, folder) if is_asked else Observer(hook, folder)

@@ -17,7 +17,7 @@ from gputune._hook.timeline import Phases
 
 #: Every eighth step is timed: timing adds microseconds to each operation and to each read of a tensor's attribute.
 _EVERY = 8
-#: Operations not timed: the time to read a number counts to the loop, and backward is a phase of its own.
+#: Operations that are not timed: the time to read a number counts to the loop, and backward is a separate phase.
 _NOT_TIMED = frozenset({"backward", "item", "tolist", "numpy", "__float__", "__int__", "__bool__", "__get__", "__index__"})
 
 

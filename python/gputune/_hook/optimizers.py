@@ -31,7 +31,7 @@ class Optimizers:
         self.may_step: Callable[[Any], bool] = lambda optimizer: True
         """Returns true if the step may run; accumulation skips some steps."""
         self.before_step: list[Callable[[Any], None]] = []
-        """Called when the gradients are complete, before the optimizer uses them."""
+        """Called with the optimizer when the gradients are complete, before the optimizer uses them."""
         self.after_step: list[Callable[[Any], None]] = []
 
     def install(self) -> None:
@@ -57,7 +57,7 @@ class Optimizers:
     def _around_step(self, original: Function) -> Function:
         def step(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             key = id(optimizer)
-            if key in self._stepping:  # a subclass's step calls it, and is counted
+            if key in self._stepping:  # called by the `step` of a subclass, which is counted
                 return original(optimizer, *args, **kwargs)
             closure = _closure(args, kwargs)
             if not self.may_step(optimizer):
@@ -124,14 +124,14 @@ class Optimizers:
 
 
 def _has_gradients(optimizer: Any) -> bool:
-    """False if a step changes nothing: torch's own optimizers leave out parameters without a gradient."""
+    """False if no parameter has a gradient, so torch's own optimizers change nothing. True for other optimizers."""
     if not type(optimizer).__module__.startswith("torch.optim"):
         return True
     return any(parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"])
 
 
 def _closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Optional[Function]:
-    """The closure that a step is called with."""
+    """The closure that a step is called with; `None` without a closure."""
     return args[0] if args and callable(args[0]) else kwargs.get("closure")
 
 

@@ -22,7 +22,7 @@ _DEEPEST = 64
 #: Prefixes of the instructions that load a variable or an attribute.
 _VARIABLES = ("LOAD_FAST", "LOAD_NAME", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_CLASSDEREF")
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
-#: Instructions that end the statement before, or a part of an expression that may not run.
+#: Prefixes of instructions that end the previous statement, or a part of an expression that may not run.
 _BREAKS = ("STORE_", "POP_TOP", "POP_ITER", "END_FOR", "RESUME", "RETURN", "YIELD", "RAISE")
 #: Modules whose objects are no loaders: tensors, arrays, lists and iterators over them.
 _PLAIN = ("builtins", "itertools", "collections", "torch", "numpy", "argparse", "types", "functools", "sklearn")
@@ -96,7 +96,7 @@ def _loads_before(instructions: list[dis.Instruction], index: int) -> list[dis.I
     begin = index
     while begin > 0 and not _is_break(instructions[begin - 1].opname):
         begin -= 1
-    # A list of several things, such as loaders, gives no batches.
+    # A list that is written in the `for` statement, such as a list of loaders, gives no batches.
     return [] if instructions[index - 1].opname.startswith("BUILD_") else instructions[begin:index]
 
 
@@ -145,7 +145,7 @@ def _variables(frame: FrameType, code: CodeType, names: set[str]) -> Callable[[s
 
 
 def _values(loads: list[dis.Instruction], find: Callable[[str], Any]) -> list[Any]:
-    """The values that an expression loads; `None` for other parts of it."""
+    """The values that an expression loads, and `None` for each other part of the expression."""
     values: list[Any] = []
     for each in loads:
         if each.opname.startswith(_ATTRIBUTES) and values:
@@ -169,7 +169,7 @@ def _member(owner: Any, name: str) -> Any:
 
 
 def _described(value: Any) -> Optional[str]:
-    """The name of a loader; `None` for a value that is none."""
+    """The name to report for a loader; `None` if the value is no loader."""
     if isinstance(value, _Member):
         owner = type(value.owner)
         if inspect.isgeneratorfunction(value.value) or (_is_loader(owner) and inspect.isroutine(value.value)):

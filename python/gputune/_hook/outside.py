@@ -13,11 +13,12 @@ from gputune._hook.marks import Marks
 from gputune._hook.patching import Function, is_compiling, replace
 from gputune._hook.timeline import Phases
 
-#: Passes without gradients, from the first sign of evaluation until training goes on.
+#: Name of the phase from the first sign of evaluation until training goes on.
 EVALUATION = "evaluation"
-#: Writing weights and states.
+#: Name of the phase in which the script writes weights and states.
 CHECKPOINT = "checkpoint"
-#: The end of an epoch, the start of the loader's workers, and the first batch of the next epoch.
+#: Name of the phase between two epochs: the end of an epoch, the start of the loader's workers, and the first batch of
+#: the next epoch.
 EPOCH_EDGE = "epoch_edge"
 
 #: Functions besides `torch.save` that write checkpoints, by module. They are wrapped after the first step.
@@ -29,7 +30,10 @@ _WRITERS = (
 
 
 class Outside:
-    """Opens and closes these phases. Evaluation inside another phase counts to that phase; a checkpoint does not."""
+    """Opens and closes the phases between steps.
+
+    Evaluation inside another phase counts to that phase. A checkpoint inside another phase counts as a checkpoint.
+    """
 
     def __init__(self, phases: Phases, marks: Marks) -> None:
         self._phases = phases
@@ -92,14 +96,18 @@ class Outside:
         self._phases.leave()
 
     def end_epoch(self, begin: Any) -> None:
-        """Adds the end of an epoch: the training loader has no more batches, and has ended its workers."""
+        """Adds the end of an epoch: the training loader has no more batches, and has ended its workers.
+
+        `begin` is the mark at the script's request for a further batch; `None` if no mark was made. Then the phase
+        begins at the end of the last step.
+        """
         if not self.is_here() or self._phases.ended is None:
             return
         self._phases.clock.is_sparse = False
         begin = self._phases.last_end if begin is None else begin
         if begin is not None:
             self._phases.add(EPOCH_EDGE, begin, self._phases.clock.mark())
-        else:  # the last step ended without a mark
+        else:  # the last step also ended without a mark, so only the host's time is known
             self._phases.host_phases.append((EPOCH_EDGE, time.perf_counter() - self._phases.ended))
 
     def _around_save(self, original: Function) -> Function:

@@ -31,7 +31,7 @@ class OwnGradients:
         self._setting: Optional[str] = session.value(COMPILE)
         self._is_on_in_script = False
         self._has_own: set[int] = set()
-        """Identities of the parameters whose gradient is outside of a graph."""
+        """The `id` of each parameter whose gradient is outside of a graph."""
 
     def install(self) -> None:
         if hasattr(torch, "compile"):

@@ -18,8 +18,9 @@ VERSION: tuple[int, int] = tuple(int(part) for part in torch.__version__.split("
 class TensorMethod:
     """A wrapped method of `torch.Tensor` that compares equal to the original.
 
-    Torch passes the current `torch.Tensor.to` to `__torch_function__` of tensor subclasses, which look it up among the
-    original functions. Torchvision's tensors keep their type if it is found; uninitialized parameters allow the call.
+    Torch passes the wrapped method, such as `torch.Tensor.to`, to `__torch_function__` of tensor subclasses. Subclasses
+    search for it among the original methods. Only if they find it, torchvision's tensors keep their type, and
+    uninitialized parameters allow the call.
     """
 
     def __init__(self, function: Function, original: Function) -> None:

@@ -23,7 +23,7 @@ from gputune._hook.weights import FP8, PURE_BF16, convert, refusal
 
 PRECISION = "torch.precision"
 
-#: The dtype of autocast regions.
+#: The dtype of autocast regions for each value of the setting. `None` turns autocast off.
 _DTYPES = {
     "fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16, PURE_BF16: None, FP8: torch.bfloat16
 }  # fmt: skip
@@ -104,7 +104,7 @@ class Precision(Treatment):
         self._converted.add(module)
 
     def _decide(self, device: torch.device) -> None:
-        """Checks the training device once it is known; the parameters may still be on the host."""
+        """Checks the training device once it is known. The parameters may still be on the CPU."""
         if device.type not in self._seen:
             self._look_at(device.type)
             self._note_full()
@@ -119,7 +119,7 @@ class Precision(Treatment):
             self._refusals[kind] = reason
 
     def _note_full(self) -> None:
-        """Notes the run at once for fp32, TF32 and pure bf16, which need no autocast region."""
+        """Notes for fp32, TF32 and pure bf16 that training runs in this precision, as they need no autocast region."""
         if self._dtype is None and self._kind is not None and self._kind not in self._refusals:
             self._note_run(self._kind)
 
@@ -215,7 +215,7 @@ class Precision(Treatment):
 
 
 def set_tf32(is_on: bool) -> None:
-    """Sets TF32 for matrix products, convolutions and recurrent layers, whatever switches the script has used.
+    """Sets TF32 for matrix products, convolutions and recurrent layers, by the old and the new switches of torch.
 
     Torch 2.9 added a switch `fp32_precision` for each old switch. Reading an old switch raises if the two differ. The
     old setter of matrix products does nothing if its own value stays the same, so it gets the opposite value first. The

@@ -6,12 +6,13 @@ from typing import Optional
 
 from gputune._hook.facts import Facts
 
-#: Steps to observe after memory ran out. If no loader has a batch size, equal sizes of all these steps show it.
+#: Number of steps to observe after memory ran out. If no loader has a batch size, equal sizes of all these steps count
+#: as the new batch size.
 _STEADY = 3
 
 
 class Recovery:
-    """Compares the batches after a lack of memory with the batch for which memory ran out."""
+    """Compares the batch for which memory ran out with the batches after it."""
 
     def __init__(self) -> None:
         self._failed = 0  # samples of the batch for which memory ran out
@@ -23,7 +24,10 @@ class Recovery:
         self._sizes.clear()
 
     def end_step(self, facts: Facts, loader_size: Optional[int], samples: Optional[int]) -> None:
-        """Reports the old and the new batch size once batches are smaller: the loader's, else the size of the steps."""
+        """Reports the old and the new batch size once batches are smaller.
+
+        The new size is `loader_size`, or else `samples` if it is the same in several steps.
+        """
         if not self._failed:
             return
         self._sizes.append(samples)

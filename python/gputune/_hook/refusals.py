@@ -1,7 +1,8 @@
-"""The safety net below the replaced file functions: an audit hook sees each file that Python opens, removes or renames.
+"""Refuses changes of the user's files that bypass the replaced file functions (`file_calls.py`).
 
-If a change of a file older than the probe reaches the audit hook (PEP 578), it has bypassed the replaced functions. It
-is refused: a failed script can be fixed, a lost checkpoint cannot.
+An audit hook (PEP 578) sees each file that Python opens, removes or renames. A change of a file older than the probe
+reaches it only if no replaced function has redirected the change. The refusal may end the script, but a failed script
+can be fixed, and a lost checkpoint cannot.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Callable
 from gputune._hook.scratch_layer import Real, ScratchLayer
 
 _WRITING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
-#: Bytecode of imports, which Python writes to a temporary file and renames.
+#: Suffixes of the bytecode of imports, which Python writes to a temporary file and renames.
 _OF_IMPORTS = (".pyc",)
 #: The start time of the probe, set by its first process.
 BEGAN = "GPUTUNE_WRITES_SINCE"
@@ -41,7 +42,7 @@ class Refusals:
         checks = self._checks
 
         def audit(event: str, args: Any) -> None:
-            if event == "open":  # the most frequent, and mostly for reading
+            if event == "open":  # the most frequent event, and mostly for reading
                 flags = args[2]
                 if flags.__class__ is int and not flags & _WRITING_FLAGS:
                     return

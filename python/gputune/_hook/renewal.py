@@ -1,6 +1,6 @@
-"""Replaces the iterator that a script is using if the number of workers or the batch size changes.
+"""Replaces the iterator that a script is using if settings of its loader change.
 
-The script keeps its own iterator, which passes on the batches of a new one. The sampler continues at its position.
+The script keeps its own iterator, which passes on the batches of a new iterator. The sampler continues at its position.
 Batches that the old workers had loaded in advance are dropped.
 """
 

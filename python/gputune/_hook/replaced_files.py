@@ -47,6 +47,6 @@ def _replacement(file: Any) -> str | None:
     if not isinstance(file, (str, bytes, os.PathLike)):
         return None
     path = os.fsdecode(file)
-    # A link to the file may have any name.
+    # A link to a settings file may have any name.
     is_known = os.path.basename(path) in _names or os.path.islink(path)
     return _rendered.get(os.path.realpath(path)) if is_known else None

@@ -18,13 +18,13 @@ _MOST_BYTES = 1 << 30
 
 
 class Kept:
-    """The batches of one loader: for each, a function that returns it, and its tensors with their copies."""
+    """The kept batches of one loader: for each batch a function that returns it, and its tensors with copies."""
 
     def __init__(self, wanted: int, facts: Facts) -> None:
         self._wanted = wanted
         self._facts = facts
         self._batches: list[tuple[Callable[[], Any], list[tuple[torch.Tensor, torch.Tensor]]]] = []
-        self._versions: list[list[int]] = []
+        self._versions: list[list[int]] = []  # of each tensor, when it last had its original content
         self._samples: list[Optional[samples.HandedOut]] = []
         self.length: Optional[int] = None  # batches of an epoch, if it ended during `fill`
         self._next = 0
@@ -49,14 +49,14 @@ class Kept:
                 self._samples.append(samples.take(iterator))
                 size += sum(tensor.numel() * tensor.element_size() for tensor in tensors)
                 self._facts.say("replay.batches", len(self._batches))
-                flush()  # a sign of life
+                flush()  # shows gputune that this process is alive
                 if time.perf_counter() - begin > _LONGEST_SECONDS:
                     break
         finally:
             stop_workers(iterator)
 
     def next(self, receiver: Any) -> Any:
-        """The next batch for an iterator; undoes the script's changes to it."""
+        """The next batch for the iterator `receiver`. Restores tensors that the script has changed in place."""
         place = self._next % len(self._batches)
         samples.note(receiver, self._samples[place])
         self._next += 1

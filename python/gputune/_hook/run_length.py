@@ -13,7 +13,7 @@ from gputune._hook.patching import Function, replace
 #: Names of arguments that say how long a script trains: epochs, then steps.
 _EPOCHS = ("epochs", "num_epochs", "n_epochs", "max_epochs", "nepochs", "epoch", "num_train_epochs")
 _STEPS = ("max_steps", "num_steps", "max_iters", "train_steps", "total_steps", "max_train_steps", "steps", "iters")
-#: Those that surely limit the training.
+#: Names of arguments for steps that certainly limit the training.
 _LIMITS = ("max_steps", "max_iters", "train_steps", "total_steps", "max_train_steps")
 
 
@@ -49,8 +49,8 @@ class RunLength:
             epochs, steps = _first(self._arguments, _EPOCHS), _first(self._arguments, _STEPS)
             is_limit = steps == _first(self._arguments, _LIMITS)
             if epochs is not None and steps is not None and not is_limit and steps < (self._loaders.batches or 0):
-                steps = None  # fewer than one epoch has: it counts something else, such as the steps of a sequence
-        if steps is not None:  # comes first: a number of epochs may be a default, which the limit on steps overrides
+                steps = None  # fewer than an epoch has: the argument counts other steps, such as those of a sequence
+        if steps is not None:  # steps come first: the epochs may be a default, which the limit on steps overrides
             self._facts.say("run.steps", steps)
             self._facts.say("run.steps_option", self._option(_STEPS, lambda value: value == steps))
         elif epochs is not None:
@@ -65,7 +65,7 @@ class RunLength:
     def _say_at_end(self) -> None:
         """Connects to gputune if the script made an optimizer and ends before its first step.
 
-        Without that, gputune could not tell such a script from a script without the hook.
+        Without a connection, gputune could not distinguish such a script from a script without the hook.
         """
         reporter = Reporter.current()
         is_before_steps = self._optimizers.has_any and not self._session.is_checked and self._session.is_ours
@@ -87,7 +87,7 @@ def _first(owner: Any, names: tuple[str, ...]) -> Optional[float]:
 
 
 def _of_trainer() -> tuple[Optional[float], Optional[float]]:
-    """The epochs and the steps of the transformers or Lightning trainer that trains, where they have a limit."""
+    """The epochs and the steps of the transformers or Lightning trainer on the stack; `None` without a limit."""
     frame: Any = sys._getframe()
     while frame is not None:
         owner = frame.f_locals.get("self")

@@ -31,7 +31,7 @@ class HandedOut(NamedTuple):
 
 
 class Look(NamedTuple):
-    """The leading dimension of a batch, and its possible meanings other than samples."""
+    """The leading dimension of a batch, and whether it may count anything other than samples."""
 
     leading: Optional[int]
     may_be_time: bool  # the first tensor has the dimensions of a sequence
@@ -181,7 +181,7 @@ class Samples:
         return last
 
     def drop(self) -> None:
-        """Drops the inputs so far, as they belong to no step."""
+        """Drops the inputs since the last step, as they belong to no step."""
         self.inputs = 0
 
     def of_step(self, samples: Optional[int], counter: Optional[BatchCounter], forwards: int) -> Optional[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 #: The share of the training thread's time that ends of steps may take, and that phases may take: 0.5% together.
 _SHARE = 0.0025
-#: Seconds between two marked ends, and between two timed steps, at most: phases are known in any case.
+#: Most seconds between two marked ends, and between two timed steps. Even expensive marks are made so often.
 _LONGEST_END, _LONGEST_PHASES = 0.1, 0.5
 #: The weight of the newest cost in the mean.
 _NEWEST = 0.2

@@ -39,7 +39,7 @@ class LossScaling:
         for name in ("clip_grad_norm_", "clip_grad_value_"):
             replace(clip_grad, name, self._around_clip)
             setattr(torch.nn.utils, name, getattr(clip_grad, name))
-        for name in ("get_total_norm", "clip_grads_with_norm_"):  # torch 2.6
+        for name in ("get_total_norm", "clip_grads_with_norm_"):  # since torch 2.6
             if hasattr(torch.nn.utils, name):
                 replace(torch.nn.utils, name, self._around_clip)
         importing.after("torch.distributed.fsdp", self._patch_fsdp1)
@@ -126,20 +126,23 @@ class LossScaling:
 
 
 def _checks_overflow(optimizer: Any) -> bool:
-    """True if the optimizer skips a step by the attribute `found_inf` (fused optimizers, since torch 2.0)."""
+    """True if the optimizer skips a step if its attribute `found_inf` is set (fused optimizers, since torch 2.0)."""
     if not getattr(optimizer, "_step_supports_amp_scaling", False):
         return False
-    return "grad_scaler" not in inspect.signature(optimizer.step).parameters  # older: `step` gets the scaler
+    return "grad_scaler" not in inspect.signature(optimizer.step).parameters  # in older versions `step` gets the scaler
 
 
 def _new_scaler(device: str, modules: list[nn.Module]) -> Any:
-    """A scaler. Sharded modules need FSDP's: each rank sees some of the gradients, but all must skip the same steps."""
+    """A scaler for the modules.
+
+    Sharded modules need the scaler of FSDP: each rank sees only some gradients, but all ranks must skip the same steps.
+    """
     fsdp = sys.modules.get("torch.distributed.fsdp")
     inner = (part for module in modules for part in module.modules())
     if fsdp is not None and any(isinstance(part, fsdp.FullyShardedDataParallel) for part in inner):
         from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
-        takes_device = "device" in inspect.signature(ShardedGradScaler).parameters  # torch 2.3
+        takes_device = "device" in inspect.signature(ShardedGradScaler).parameters  # since torch 2.3
         return ShardedGradScaler(process_group=torch.distributed.group.WORLD, **({"device": device} if takes_device else {}))
     (kind,) = scaler_classes()
     return kind(device) if kind is getattr(torch.amp, "GradScaler", None) else kind()

@@ -23,8 +23,8 @@ _LENGTHS = {
 }
 #: The local variable with the length in functions that make a LambdaLR (such as `get_linear_schedule_with_warmup`).
 _LENGTH = "num_training_steps"
-#: The least steps of a schedule for each step of training, else the schedule is for epochs. A round number below 1, as
-#: accumulation skips some steps.
+#: Least number of schedule steps per training step. A schedule with fewer steps counts epochs. A round number below 1,
+#: as accumulation skips some steps.
 _OFTEN = 0.5
 
 
@@ -37,7 +37,7 @@ class _Made:
         self.name = name
         self.place = place
         self.steps = steps
-        self.begun_at = begun_at  # steps of training before it
+        self.begun_at = begun_at  # training steps before the schedule was made
 
     def is_for_steps(self, number: int) -> bool:
         """True if the script has stepped the schedule in about each of the `number` training steps so far."""
@@ -50,7 +50,7 @@ class _Made:
 
 
 class Schedules:
-    """Reports the longest schedule that is stepped with each step of training."""
+    """Reports the longest schedule that advances with each training step, unless its length follows the batch size."""
 
     def __init__(self, hook: Hook) -> None:
         self._hook = hook
@@ -85,7 +85,7 @@ class Schedules:
                 if not is_library(path):
                     break
                 if not path.endswith("optimization.py"):
-                    return  # a trainer makes it, and computes the steps
+                    return  # a trainer makes the schedule, and computes its steps
                 outer = frame if _LENGTH in frame.f_locals else outer
             if outer is not None:
                 self._note(schedule, outer.f_code.co_name, outer.f_locals[_LENGTH], outer)
@@ -129,8 +129,8 @@ class Schedules:
             return
         longest = max(stepped, key=lambda made: made.steps)
         per_epoch = None if batches is None else max(batches // (self._hook.steps.losses_per_step or 1), 1)
-        # The steps of all epochs were computed from the loader, so they follow the batch size. A live process makes its schedule
-        # once, so there any number of epochs may have been computed.
+        # A schedule for the steps of all epochs was computed from the loader, so it follows the batch size. A live
+        # process makes its schedule only once, so there any whole number of epochs counts as computed.
         epochs = self._hook.facts.known("run.epochs")
         is_computed = per_epoch is not None and (
             longest.steps % per_epoch == 0 if self._hook.is_live else longest.steps == per_epoch * (epochs or 0)

@@ -16,7 +16,7 @@ from typing import Any, Optional, Union
 from gputune._hook.guarded_places import Places, is_system
 from gputune._hook.layer_journal import LayerJournal
 
-#: Most links to follow; beyond them a path counts as a loop (path_resolution(7)).
+#: Most links to follow in a path. More links count as a loop (path_resolution(7)).
 _MOST_LINKS = 40
 _COPY_BYTES = 1 << 20
 
@@ -53,7 +53,7 @@ class Entry:
     __slots__ = ("file", "target")
 
     def __init__(self, file: Optional[str], target: Optional[str] = None) -> None:
-        self.file = file  # None: removed
+        self.file = file  # `None` if the probe has removed the path
         self.target = target  # of a symbolic link
 
 
@@ -95,19 +95,22 @@ class ScratchLayer:
         self._cwd: Optional[str] = None  # the working folder as the script sees it, if it is in the layer
         try:
             cwd = Real.getcwd()
-        except FileNotFoundError:  # it was removed
+        except FileNotFoundError:  # the working folder was removed
             cwd = "/"
         if cwd.startswith(self.files + "/"):
             self._shift(cwd[len(self.files) :])
         os.register_at_fork(after_in_child=self._renew_lock)
 
     def _renew_lock(self) -> None:
-        self.lock = threading.RLock()  # another thread of the parent may hold the old one
+        self.lock = threading.RLock()  # another thread of the parent may hold the old lock
 
     # Locating paths.
 
     def locate(self, path: Path, follow: bool = True, folder_fd: Optional[int] = None) -> Optional[str]:
-        """The key of a path; `None` for paths in /dev, /proc and /sys (except /dev/shm)."""
+        """The key of a path; `None` for paths in /dev, /proc and /sys (except /dev/shm).
+
+        `follow` is true if a link at the end of the path is followed. A relative path begins at `folder_fd`, if given.
+        """
         text = os.fsdecode(path)
         if not text:
             raise failure(errno.ENOENT, path)
@@ -243,7 +246,7 @@ class ScratchLayer:
         return key if key is not None and self.places.is_guarded(key) else None
 
     def writing(self, path: Any, keeps: bool, follow: bool = True, folder_fd: Optional[int] = None) -> Any:
-        """The path to open for writing. `keeps`: the old content matters, so a user's file is copied first."""
+        """The path to open for writing. With `keeps` the old content matters, so a user's file is copied first."""
         key = self.guarded(path, follow, folder_fd)
         if key is None:
             return self.reading(path, follow, folder_fd) if not isinstance(path, int) else path
@@ -306,7 +309,7 @@ class ScratchLayer:
                 self._know()
 
     def record(self, key: str, entry: Optional[Entry]) -> None:
-        """Records the state of a path; `None`: the path is unchanged again."""
+        """Records the state of a path. `entry` is `None` if the path is unchanged again."""
         line = [key, entry is not None, entry and entry.file, entry and entry.target]
         with self.lock:
             for record in self._journal.append(line):

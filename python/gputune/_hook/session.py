@@ -11,7 +11,7 @@ from gputune._client import Reporter, rank_and_ranks
 from gputune._hook.experiment import Experiment, settings_of
 
 
-#: Most seconds that step events wait to be sent together.
+#: Seconds for which `send_soon` collects events before it sends them together.
 _FLUSH_SECONDS = 0.05
 
 
@@ -103,7 +103,7 @@ class Session:
         return changed
 
     def explain(self, target: str, reason: str) -> None:
-        """Keeps the reason why a target has no effect yet, for the error if it never takes effect."""
+        """Keeps the reason why a target has no effect yet. `check` reports it if the target never takes effect."""
         self._reasons[target] = reason
 
     def reject(self, target: str, reason: str) -> None:
@@ -144,7 +144,7 @@ class Session:
 
 
 class UnmeasuredSession(Session):
-    """Prints the settings that have no effect, once, instead of sending events."""
+    """Prints errors, such as settings without effect, on rank 0. Drops all other events."""
 
     def send(self, event: str, **fields: Any) -> None:
         if event == "error" and rank_and_ranks()[0] == 0:

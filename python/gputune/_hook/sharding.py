@@ -84,7 +84,7 @@ class Sharding(Treatment):
         self._prefetch()
 
     def _reshard(self, sharded: list[nn.Module]) -> None:
-        """Sets resharding for all but an outermost module, as torch does: backward needs its weights at once."""
+        """Sets resharding for all modules except the outermost, as torch does: backward starts with its weights."""
         value = self._session.value(RESHARD)
         if value is None:
             return
@@ -135,7 +135,10 @@ class Sharding(Treatment):
 
 
 def _known(value: Any, order: list[nn.Module]) -> list[nn.Module]:
-    """Returns `order`. Raises `CannotChange` if it is empty, or if `value` is `None`: that needs a new process."""
+    """Returns `order`. Raises `CannotChange` if `order` is empty, or if `value` is `None`.
+
+    `None` means the script's own behaviour, which only a new process has.
+    """
     if value is None or not order:
         raise CannotChange("what the script has by itself comes back in a new process only")
     return order
@@ -154,7 +157,7 @@ def inner_of(sharded: list[nn.Module]) -> list[nn.Module]:
 
 
 def resharding(sharded: list[nn.Module]) -> Optional[bool]:
-    """True if weights are freed after the forward pass; `None` if modules differ, or torch does not tell."""
+    """True if weights are freed after the forward pass; `None` if modules differ, or if torch does not show it."""
     try:
         found = {
             group.post_forward_mesh_info is not None

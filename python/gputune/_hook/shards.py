@@ -27,7 +27,7 @@ def needs_parts(loader: Any) -> bool:
 
 
 _asked: Any = None
-"""In a worker: a number in a mapped file, 1 if the worker has asked for its part."""
+"""In a worker: a number in a mapped file, 1 if code in the worker has called `get_worker_info`."""
 
 
 def install() -> None:
@@ -56,11 +56,11 @@ class WorkerAsks(AtWorkerStart):
         install()  # a worker that was not forked has no wrapper yet
 
 
-#: At most so many samples of an iteration are compared. A shuffled dataset of N samples has about n²/N in common between
-#: two workers that gave n each, so 20,000 are enough for datasets of up to ten million samples.
+#: Most samples of an iteration that are compared. Two workers that give n samples each from a shuffled dataset of N
+#: samples have about n²/N samples in common. With n = 20,000 and N = ten million these are 40 samples.
 _COMPARED = 20_000
 
-#: Samples that two workers must have in common.
+#: Least number of samples that workers must have in common before they count as repeating. A round number.
 _IN_COMMON = 8
 
 
@@ -68,10 +68,10 @@ class Parts:
     """Finds out whether the workers of a loader repeat each other's samples. Keeps no reference to the loader."""
 
     def __init__(self, loader: Any, number: int, before: Optional[Parts]) -> None:
-        """`before` is the object of the loader's iteration before."""
+        """`before` is the `Parts` of the loader's previous iteration."""
         self._kind = type(loader.dataset)
         self._workers = loader.num_workers
-        # A `worker_init_fn` gets the worker's number as its argument.
+        # A `worker_init_fn` gets the worker's number as its argument, so it may choose the worker's part.
         self._may_know = loader.worker_init_fn is not None
         self._number = number
         self._first: list[list[float]] = []
@@ -79,15 +79,15 @@ class Parts:
         self._givers: dict[int, int] = {}
         """The worker that gave a sample first, by the sample's hash."""
         self._again = collections.Counter[bool]()
-        """Samples that came again, from the same worker (true) or from another one (false)."""
+        """The number of samples that came again: from the same worker (true), or from another worker (false)."""
         self._has_common = before is not None and before._has_common
         self.delivering: Optional[int] = None
         """The number of workers that have samples, if other workers have none."""
 
     def add(self, batch: Any, iterator: Any) -> None:
-        """Notes one of the first batches; workers deliver in turn.
+        """Notes one of the first batches.
 
-        A worker without samples ends in the first round. Else no worker has ended after one batch of each.
+        Workers deliver in a fixed rotation. After one batch of each worker, only workers without samples have ended.
         """
         self._batches += 1
         if self._batches == self._workers:
@@ -99,7 +99,7 @@ class Parts:
             self._compare(batch, getattr(iterator, "_rcvd_idx", 0) - 1)
 
     def _compare(self, batch: Any, place: int) -> None:
-        """Looks for samples that another worker gave too. `place` is the batch's number in this iteration, from 0.
+        """Looks for samples that another worker also gave. `place` is the batch's number in this iteration, from 0.
 
         Samples that also come again from the same worker are alike by chance, or the data have few values.
         """
@@ -113,7 +113,8 @@ class Parts:
                 self._givers[sample] = worker
             else:
                 self._again[giver == worker] += 1
-        # Of samples that are alike by chance, one in `self._workers` comes from the same worker.
+        # If samples are alike by chance, one in `self._workers` of them comes again from the same worker. Four times as
+        # many from other workers as that is no chance; the factor is a round number.
         across, chance = self._again[False], self._again[True] * (self._workers - 1)
         self._has_common = across >= _IN_COMMON and across > 4 * chance
 
@@ -148,7 +149,7 @@ def _hashes(batch: Any) -> list[int]:
 
 
 def _has_asked(folder: str, number: int) -> Optional[bool]:
-    """Whether a worker of a loader has asked; `None` if that was not watched."""
+    """True if code in a worker of the loader has called `get_worker_info`; `None` if the calls were not watched."""
     answers = []
     for name in os.listdir(folder):
         if name.startswith(f"asks-{number}-"):

@@ -1,6 +1,6 @@
 """The experiment `short_epochs`: measures what the end of an epoch costs after a few batches instead of a whole epoch.
 
-Every loader ends after a few batches, and its length says so. So the script itself goes through the end of its epochs:
+Every loader ends after a few batches, and `len` returns this number. So the script itself runs the end of its epochs:
 scheduler, evaluation, checkpoint, restart of the loader. The time of left-out evaluation batches is estimated.
 """
 
@@ -27,8 +27,8 @@ class ShortEpochs:
         self._real_length: Function = DataLoader.__len__
         self._evaluation = 0.0
         """Seconds of evaluation in this epoch, with the estimated time of the batches that were left out."""
-        self._left_out = 0.0
-        self._epochs = 0
+        self._left_out = 0.0  # the estimated part of these seconds
+        self._epochs = 0  # training epochs that began after the first, at the last step
         self._steps: list[float] = []
         """Seconds of the steps of this epoch, without the first step."""
         self._first: Optional[float] = None
@@ -47,7 +47,7 @@ class ShortEpochs:
         self._hook.steps.edges.append(self._at_edge)
 
     def _length(self, loader: Any) -> Optional[int]:
-        """The batches of a whole epoch; `None` if the loader does not know."""
+        """The batches of a whole epoch; `None` if the loader has no length."""
         try:
             return int(self._real_length(loader))
         except TypeError:

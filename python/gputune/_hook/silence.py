@@ -1,4 +1,4 @@
-"""Silences trackers and hubs that no environment variable can silence, or whose variable a script can override.
+"""Silences experiment trackers and model hubs that no variable silences, or whose variable a script can override.
 
 gputune sets the documented variables of each tracker. If the spec sets such a variable to another value, gputune keeps
 that value, and this module does not replace the functions of the variable. `GPUTUNE_TRACKERS=allow` turns all of this

@@ -23,7 +23,7 @@ _MOST_FILES, _MOST_STACKS = 4096, 2048
 #: Files of torch between a loader and its dataset.
 _FETCHING = (os.path.abspath(fetching.__file__), os.path.abspath(working.__file__))
 
-#: A dataset at work, in any process.
+#: A dataset loads or collates samples, in any process.
 LOADING = "loading"
 COLLATING = "collating"
 #: A worker that waits for indices, or hands over a batch.
@@ -92,7 +92,10 @@ def place_of(point: Point) -> Place:
 
 
 def reading(kind: str, stack: list[Point], common: int = 0) -> Seen:
-    """The meaning of a stack, given outermost first; the first `common` functions are the training loop."""
+    """The meaning of a stack, which begins with the outermost function.
+
+    The first `common` functions are the training loop; 0 for a stack without one, such as in a worker.
+    """
     owners = [owner_of(code) for code, _ in stack]
     at: Optional[int] = common - 1
     if common == 0 or owners[common - 1] != SCRIPT:
@@ -143,7 +146,7 @@ class Stacks:
         return known[0]
 
     def _state(self, stack: list[Frame]) -> Any:
-        """Further state that the meaning of a stack depends on."""
+        """The state on which the meaning of a stack also depends. By default none."""
 
     def _read(self, stack: list[Point], state: Any) -> Look:
         raise NotImplementedError

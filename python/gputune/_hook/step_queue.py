@@ -22,7 +22,7 @@ class Step:
     number: int
     clock: Any
     end: Any
-    """The mark at its end; `None` if it has none."""
+    """The mark at its end; `None` without a mark."""
     ended: float
     """The host's time at its end."""
     samples: Optional[int]
@@ -48,7 +48,7 @@ class StepQueue:
     def __init__(self) -> None:
         self._steps: deque[Step] = deque()
         self._last: Optional[tuple[float, float]] = None
-        """The last reported mark: the host's time and its time."""
+        """The last step with a mark: the host's time at its end, and the time of the mark."""
 
     def add(self, step: Step) -> None:
         self._steps.append(step)
@@ -73,7 +73,7 @@ class StepQueue:
             self._last = (marked.ended, marked.time)
 
     def rest(self) -> Iterator[Step]:
-        """Takes the steps after the last mark, which the device must have finished: at the host's pace."""
+        """Takes the steps after the last mark, which the device must have finished. Their times follow the host's."""
         host_begin, begin = self._last or (0.0, 0.0)
         while self._steps:
             step = self._steps.popleft()
@@ -100,7 +100,7 @@ class StepQueue:
         return is_reached
 
     def _divide(self, marked: Step) -> None:
-        """Sets the times of the steps before a mark."""
+        """Sets the times of the steps before a marked step, in proportion to the host's times."""
         end = marked.clock.time_of(marked.end)
         first = self._steps[0].ended
         host_begin, begin = self._last or (first, first)

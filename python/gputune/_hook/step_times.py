@@ -70,7 +70,7 @@ class StepTimes:
         return None
 
     def _seconds(self, begin: Any, end: Any) -> float:
-        """Seconds of a part. For another stream only time within the gap counts: the rest overlaps with computing."""
+        """Seconds of a part. In another stream only time within the gap counts, as the rest overlaps with computing."""
         if not self._is_aside(end):
             return max(float(self._clock.seconds(begin, end)), 0.0)
         if self._gap is None:

@@ -27,17 +27,19 @@ from gputune._hook.step_times import StepTimes
 from gputune._hook.stopping import Stopping
 from gputune._hook.timeline import Phases
 
-#: Time that ranks spend on communication.
+#: Name of the phase in which ranks communicate.
 COMMUNICATION = "communication"
 
-#: Seconds between two window edges.
+#: Least seconds between two window edges. At an edge the hook reports memory and facts, and requests a loss.
 _WINDOW_SECONDS = 0.5
-#: Seconds between the first reports of memory, and their number: a brief probe must show whether memory grows.
+#: Least seconds between the first reports of memory, and the number of these reports. Even a brief probe must show
+#: whether memory grows.
 _EARLY_SECONDS = 0.15
 _EARLY_REPORTS = 20
-#: Out-of-memory errors without a step after which no step is expected: the script catches them, and skips the batches.
+#: Number of out-of-memory errors before the first step after which the probe fails. The script catches the errors and
+#: skips the batches, so it may never make a step.
 _MOST_LACKS = 16
-#: Losses without a step after which no step is expected: no known script accumulates that many.
+#: Number of losses before the first step after which the probe fails. No known script accumulates so many losses.
 _MOST_LOSSES = 1024
 _NO_STEP = (
     f"gradients were computed {_MOST_LOSSES} times, but no optimizer of torch.optim made a step, and no module's "
@@ -47,7 +49,7 @@ _NO_STEP = (
 
 
 class Steps:
-    """Counts the steps of one optimizer: the first that steps, or, once it is freed, the next that steps."""
+    """Counts the steps of one optimizer: the first that steps. If it is freed, the next optimizer that steps counts."""
 
     def __init__(
         self,
@@ -89,9 +91,9 @@ class Steps:
         self.beginnings: list[Callable[[], None]] = []
         """Called before the first step with other settings."""
         self.in_backward: Callable[[], Optional[float]] = lambda: None
-        """Seconds per step that backward waits for other ranks."""
+        """Returns the seconds per step that backward waits for other ranks; `None` if they are unknown."""
         self.share_of_wait: Callable[[], float] = lambda: 0.0
-        """The share of waiting for data in the time outside of phases, if no DataLoader measures that wait."""
+        """Returns the share of waiting for data in the time outside of phases; 0 if a DataLoader measures the wait."""
         self._warm_up_ends = WARM_UP_STEPS  # the last step of warm-up
         self._is_told = False  # the final report was sent
         self._waited = 0.0  # seconds per step that backward waits for other ranks
@@ -144,6 +146,7 @@ class Steps:
         self.samples.drop()
 
     def is_clock(self, optimizer: Any) -> bool:
+        """True if steps of this optimizer count. The first optimizer that is passed counts until it is freed."""
         known = self._clock_optimizer() if self._clock_optimizer is not None else None
         if known is None:
             self._clock_optimizer = weakref.ref(optimizer)
@@ -165,7 +168,7 @@ class Steps:
         return seconds / steps if steps else None
 
     def end_step(self, optimizer: Any, trains: bool = True) -> None:
-        """Counts and reports a step after an optimizer has stepped. A step that trains nothing has no samples."""
+        """Counts and reports a step after an optimizer has stepped. Without `trains` the step counts no samples."""
         if not self.is_clock(optimizer) or _client.Reporter.current() is None:
             return
         if self.graphs.takes_step(CapturedStep(optimizer, self._forwards, self.samples.inputs)):
@@ -229,7 +232,7 @@ class Steps:
         self._stopping.after_step(self.number, now)
 
     def _mark_end(self) -> tuple[bool, bool]:
-        """Marks the end of a step, if its mark is due. Returns whether this step and the next step are timed."""
+        """Records the end of a step by the clock, if due. Returns if this step was timed, and if the next step is."""
         clock, self._phases.ended = self._phases.clock, time.perf_counter()
         is_timed, is_next_timed, is_marked = not clock.is_sparse, True, True
         if clock.is_of_device:
@@ -244,11 +247,11 @@ class Steps:
             self._memory.report()
 
     def _is_warm_up_over(self) -> bool:
-        """True at the step after which the memory of warm-up is separated."""
+        """True if warm-up is over, and its peaks of memory are not reset yet."""
         return self.number >= self._warm_up_ends and self._memory.is_in_warm_up
 
     def _end_warm_up(self) -> None:
-        """Separates the memory of warm-up from later memory. Marks the next step, which has to allocate again."""
+        """Reports and resets the peaks of memory after warm-up. Marks the next step, which must allocate again."""
         self._memory.empty_cache()
         self._report()
         self._memory.end_warm_up()

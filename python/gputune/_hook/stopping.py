@@ -11,8 +11,8 @@ from typing import Any, Callable, Optional
 from gputune._client import Reporter, end_now, rank_and_ranks
 from gputune._hook.writes import WRITES
 
-#: In a distributed job the last step is this many steps and seconds after the order reaches rank 0. The steps are more
-#: than ranks may be apart, and the seconds more than the arrivals of the order may be apart.
+#: In a distributed job the last step is so many steps plus seconds after the order reaches rank 0. This assumes
+#: that ranks are less than two steps apart, and that the order reaches all ranks within these seconds.
 _STEPS_TO_AGREE = 2
 _AGREE_SECONDS = 0.05
 #: Least seconds between two checks: a check is a system call, which would slow short steps down.
@@ -23,7 +23,7 @@ _THROWN_AWAY = ("scratch", "guard")
 
 
 class Stopping:
-    """The order to stop. All ranks of a job leave after the same step, as a missing rank blocks the rest."""
+    """Obeys the order to stop. All ranks of a job leave after the same step, as a missing rank blocks the others."""
 
     def __init__(self) -> None:
         self.is_ordered = False
@@ -35,10 +35,10 @@ class Stopping:
         self._begin: Optional[tuple[int, float]] = None
         self._ranks = (0, 1)
         self._last_step: Optional[int] = None
-        atexit.register(self._skip_destructors)  # early, so that it runs after most of the script's handlers
+        atexit.register(self._skip_destructors)  # early registration: it runs after most of the script's handlers
 
     def between_steps(self, now: float) -> None:
-        """Checks for the order now and then between two steps. Ranks of a job leave only at the end of a step."""
+        """Checks for the order between two steps, rarely. Ranks of a job leave only at the end of a step."""
         if now - self._looked_at < 5 * _LOOK_SECONDS:
             return
         if not self.is_ordered:

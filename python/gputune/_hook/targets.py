@@ -29,7 +29,7 @@ class Target:
 
 
 def _by_itself(hook: Hook) -> None:
-    """Installs nothing: a part that always exists reads this setting itself."""
+    """Installs nothing: a part of the hook that is always installed reads this setting itself."""
 
 
 def _compile(hook: Hook) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from gputune._hook import devices
 
-#: Time in which the device idles during the loader's call.
+#: Name of the phase in which training waits for a batch.
 DATA_WAIT = "data_wait"
 
 #: The script's own code within a phase, such as an optimizer's closure; it does not count to that phase.
@@ -138,7 +138,7 @@ class DeviceClock:
         return self._base_time + self.since_base(mark)
 
     def time(self, mark: Any) -> float:
-        """As `time_of`; the mark becomes the base of later marks."""
+        """The mark's time on the host's clock. The mark becomes the base of later marks."""
         self._base_time = self.time_of(mark)
         self._pool.append(self._base)
         self._base = mark
@@ -184,9 +184,9 @@ class Phases:
         self._is_settled = False
         self._open: list[tuple[str, Any]] = []
         self.segments: list[Segment] = []
-        self._of_parent: Any = None  # keeps the objects alive
+        self._of_parent: Any = None  # in a child, keeps the parent's events alive: to free them would touch the device
         self.last_end: Any = None
-        """The mark at the end of the last step; `None` if it has none."""
+        """The mark at the end of the last step; `None` without a mark."""
         self.ended: Optional[float] = None
         """The host's time at the end of the last step."""
         self.host_phases: list[tuple[str, float]] = []
@@ -304,7 +304,7 @@ class Phases:
             self.segments.append((DATA_WAIT, begin, self.clock.mark()))
 
     def restart(self) -> None:
-        """Splits an open phase at the end of a step: the time until now counts to that step."""
+        """Splits an open phase at the end of a step. The time until now counts to the step that ends."""
         if self._open:
             name, begin = self._open[-1]
             self.segments.append((name, begin, self.clock.mark()))

@@ -14,7 +14,7 @@ from typing import Any, Iterable
 #: Begin and end in microseconds.
 Span = tuple[float, float]
 
-#: The number of names to report, and their most characters: names of C++ templates may have thousands.
+#: Most names to report, and most characters of a name: names of C++ templates may have thousands.
 _NAMES = 8
 _LONGEST = 160
 
@@ -60,7 +60,7 @@ def _span(event: dict[str, Any]) -> Span:
 
 
 def _top(times: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
-    """The names with the most time, each with its share."""
+    """The names with the most time, each with its share of the time of all names."""
     sums: defaultdict[str, float] = defaultdict(float)
     for name, duration in times:
         sums[name] += duration
@@ -113,7 +113,7 @@ def _common(first: list[Span], second: list[Span]) -> list[Span]:
 
 
 def _efficiency(kernels: list[tuple[Span, float]]) -> float:
-    """Microseconds, each weighted by the blocks per multiprocessor of all kernels at that time, at most one."""
+    """The sum of all microseconds, each weighted by the blocks per multiprocessor of all kernels then, at most one."""
     changes = [(begin, blocks) for (begin, _), blocks in kernels] + [(end, -blocks) for (_, end), blocks in kernels]
     total = now = last = 0.0
     for at, change in sorted(changes):

@@ -21,10 +21,10 @@ FILE = "trace.pt.trace.json.gz"
 
 #: Steps before the recording, in which compilation, autotuning and the capture of CUDA graphs end. A round number.
 _BEFORE = 10
-#: Steps with the profiler on that are dropped, as its first calls are slow, and steps to record.
+#: Number of first profiled steps to drop, as the profiler's first calls are slow, and number of steps to record.
 _DROPPED, _RECORDED = 1, 4
 
-#: The largest file: a step of a large model has 10,000 kernels, a megabyte in the file. A round number.
+#: Most bytes of a file. A step of a large model has 10,000 kernels, which take a megabyte. A round number.
 _MOST_BYTES = 64 << 20
 
 #: The name that the profiler gives to each step.
@@ -93,7 +93,7 @@ class Tracing:
         say("trace.copy_overlap", found.get("copy_overlap"))
         say("trace.sm_efficiency", found.get("sm_efficiency"))
         say("trace.occupancy", found.get("occupancy"))
-        say("trace.steps", _RECORDED)  # the last fact, for which gputune waits
+        say("trace.steps", _RECORDED)  # must be the last fact, as gputune waits for it
         self._hook.session.flush()
 
     def _give_up(self, error: Exception) -> None:
@@ -102,7 +102,7 @@ class Tracing:
         try:
             if recorded is not None:
                 recorded.stop()
-        except Exception:  # it was not started
+        except Exception:  # the profiler was not started
             pass
         self._hook.facts.say("trace.error", f"{type(error).__name__}: {error}"[:500])
         self._hook.session.flush()

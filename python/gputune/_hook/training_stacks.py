@@ -44,10 +44,11 @@ CHECKPOINT = "checkpoint"
 #: The script's own Python within a computing part: a layer, a hook, a function with its own gradients.
 PYTHON = "python"
 _COMPUTING = ("forward", "backward", "optimizer")
-#: Parts of torch that run generated code. Such code would look like the script's, as it is in no library's folder.
+#: Parts of torch that run generated code. Generated code would look like the script's, because its file is in no
+#: library's folder.
 _COMPILED = tuple(call_sites.TORCH + name for name in ("_dynamo/", "_inductor/", "_functorch/"))
 
-#: Functions below the training loop whose current instruction is read.
+#: Number of functions called within the training loop whose current instruction is also read.
 _BELOW = 2
 #: Names of the wrappers around counted calls (`call_sites`).
 _CALLS = ("logging", "sync")
@@ -107,13 +108,14 @@ class TrainingStacks(Stacks):
         stack = [code for code, _ in points_of(snapshot(thread))]
         outside = next((at for at, code in enumerate(stack) if owner_of(code) != OURSELVES), len(stack))
         self._loop = stack[outside:][::-1]
-        #: Generators that train, so they give no batches.
+        #: Generators that contain training steps, so they give no batches.
         self._training: dict[int, CodeType] = {}
 
     def _state(self, stack: list[Frame]) -> Any:
-        """Whether batches are for training. If no DataLoader trains, also the instructions of the outermost functions.
+        """The state on which the meaning of a stack also depends.
 
-        The number of known generators changes the meaning of a stack.
+        It holds whether batches are for training. If no DataLoader trains, it also holds whether the script evaluates,
+        the current instructions of the outermost functions, and the number of generators known to train.
         """
         loaders = self._hook.loaders
         if loaders.training_number is not None:

@@ -15,7 +15,7 @@ from gputune._hook.timeline import Phases
 class Transfers:
     """Wraps `Tensor.to` and `Tensor.cuda` of host tensors, which modules and containers also use.
 
-    Times only copies in the training thread with gradients on: copies for an evaluation are no part of a step.
+    Times only copies in the training thread with gradients on, as copies for an evaluation are not part of a step.
     """
 
     def __init__(self, phases: Phases) -> None:

@@ -10,12 +10,13 @@ from typing import Optional
 from gputune._hook.imports import PACKAGES, is_installed
 
 _OURS = os.path.join("gputune", "_hook") + os.sep
-#: Most frames of packages between a function and the script that uses it: a package may wrap argparse. A round number.
+#: Most frames of packages between a function and the script that calls it, such as a package that wraps argparse. A
+#: round number.
 NEAR = 10
 
 
 def users_frame(frame: Optional[FrameType], most: int) -> Optional[FrameType]:
-    """The innermost frame of the user's own code among `most` frames outside of Python's library and gputune."""
+    """The innermost frame of the user's own code; `None` if `most` frames of installed packages come first."""
     while frame is not None and most > 0:
         path = frame.f_code.co_filename
         if not path.startswith("<") and _OURS not in path:

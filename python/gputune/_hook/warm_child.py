@@ -37,7 +37,7 @@ _CAPABILITY_VERSION = 0x20080522
 
 @dataclass(frozen=True)
 class Start:
-    """The zygote's task, and its environment before and after the imports."""
+    """The zygote's task (`zygote.py`), and its environment before and after the imports."""
 
     environment: dict[bytes, bytes]
     """The variables before the imports."""
@@ -47,7 +47,7 @@ class Start:
 
 
 def die_with_parent() -> None:
-    """Has the kernel end this process when its parent ends (prctl(2))."""
+    """Makes the kernel kill this process when its parent ends (prctl(2))."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
@@ -66,7 +66,7 @@ def become_supervisor(descriptors: list[int], task: dict[str, Any], start: Start
             die_with_parent()
             ours.close()
             os.close(link)
-            if os.getppid() == parent:  # else the parent ended before `die_with_parent`
+            if os.getppid() == parent:  # false if the parent ended before `die_with_parent`
                 _run(theirs, output, start)
             os._exit(1)
         theirs.close()
@@ -92,7 +92,7 @@ def _run(link: socket.socket, output: int, start: Start) -> NoReturn:
             raise ValueError("other options of Python than those of the first probe")
         if os.isatty(output):
             os.dup2(output, 0)
-            for stream in (sys.stdout, sys.stderr):  # as Python does at its start
+            for stream in (sys.stdout, sys.stderr):  # as a new Python does for a terminal
                 stream.reconfigure(line_buffering=True)
         os.dup2(output, 1)
         os.dup2(output, 2)
@@ -102,7 +102,7 @@ def _run(link: socket.socket, output: int, start: Start) -> NoReturn:
             _enter_mounts(order["mounts"])
         if start.task["drops_capabilities"]:
             _drop_capabilities()
-            die_with_parent()  # again, as a change of credentials clears the signal
+            die_with_parent()  # again, as a change of credentials clears the request
         os.chdir(order["cwd"])
         _set_environment(order["env"], start)
         hook = order["env"]["PYTHONPATH"].split(os.pathsep)[0]  # the probe's own hook folder comes first
@@ -131,7 +131,7 @@ def _order(link: socket.socket) -> Optional[dict[str, Any]]:
 
 def _set_environment(env: dict[str, str], start: Start) -> None:
     whole = dict(start.environment)
-    # Variables of the first probe's config get gputune's own values back, as this config may not set them.
+    # Variables that the first probe's config set get gputune's own values again, as this config may not set them.
     for name, value in start.task["of_config"].items():
         if value is None:
             whole.pop(os.fsencode(name), None)
@@ -204,7 +204,7 @@ def _exit_code(error: SystemExit) -> int:
 
 
 def _show(error: BaseException) -> None:
-    """Shows an error as Python does, without the functions of this file."""
+    """Prints an error as Python does, without the functions of this file in the traceback."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_globals.get("__name__") == __name__:
         trace = trace.tb_next

@@ -15,7 +15,7 @@ from torch import nn
 from gputune._client import rank_and_ranks
 from gputune._hook.patching import map_tensors
 
-#: Values of the setting. `bf16-true` is Lightning's name.
+#: Values of `torch.precision` that convert weights. Lightning uses the name `bf16-true`.
 PURE_BF16, FP8 = "bf16-true", "fp8"
 
 #: The first compute capability with tensor cores for each value. For float8 the PTX ISA requires `sm_89`.

@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Optional
 
-#: Variables for the mode, in which the hook acts only for `guard`, and for the scratch folder.
+#: Variables that hold the mode and the scratch folder. The hook acts only in the mode `guard`.
 WRITES, SCRATCH = "GPUTUNE_WRITES", "GPUTUNE_SCRATCH"
 _GUARD = "guard"
 

@@ -4,8 +4,8 @@ Importing torch costs seconds of CPU time, a fork milliseconds. The zygote impor
 probe had imported by its first step, but no module of the user. The child runs the whole script (`warm_child.py`).
 `zygote_guards.py` lists the reasons against a fork.
 
-The task is a file beside the socket `GPUTUNE_ZYGOTE`, with the suffix `.json`. The socket carries a line of JSON and two
-file descriptors for each fork: the connection of the child's supervisor, and the pipe for the child's output.
+The task is a file next to the socket `GPUTUNE_ZYGOTE`, with the suffix `.json`. For each fork the socket carries a line
+of JSON and two file descriptors: the connection of the child's supervisor, and the pipe for the child's output.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from gputune._hook import imports, warm_child
 from gputune._hook.reads import EnvironmentReads
 from gputune._hook.zygote_guards import Guards
 
-#: The socket of the gputune that started the zygote.
+#: The variable with the path of the socket of the gputune that started the zygote.
 SOCKET = "GPUTUNE_ZYGOTE"
 
-#: The descriptor of the mount namespace outside the zygote's own overlays, if it has overlays.
+#: The variable with the descriptor of the mount namespace outside the zygote's overlays, set if it has overlays.
 _WAY_OUT = "GPUTUNE_WAY_OUT"
 
 #: Makes `torch.cuda.is_available()` ask NVML instead of creating a context, after which no child could use the GPU
@@ -48,7 +48,7 @@ class Link:
         self._connection.sendall(json.dumps(fields).encode() + b"\n")
 
     def hear(self) -> tuple[Optional[dict[str, Any]], list[int]]:
-        """The next line with its descriptors; `None` at the end."""
+        """The next line with its descriptors; `None` if gputune closed the connection, or the line is too long."""
         size = array.array("i").itemsize
         descriptors: list[int] = []
         while b"\n" not in self._unread:
@@ -102,7 +102,7 @@ def _import_all(modules: list[list[Any]]) -> None:
         if is_installed and name not in sys.modules:
             try:
                 importlib.import_module(name)
-            except BaseException:  # the script will import it itself
+            except BaseException:  # the script imports the module itself, and shows the error
                 pass
 
 

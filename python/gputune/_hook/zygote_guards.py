@@ -1,4 +1,4 @@
-"""Guards that prevent forking a process for probes: each guard returns its reason, or `None`.
+"""Guards that prevent a fork of the zygote: each guard returns the reason, or `None` if it allows the fork.
 
 A child would hang, fail or measure wrongly if its parent has threads, an open device, or other settings.
 """
@@ -31,7 +31,7 @@ _NOT_INITIALIZED = 3
 
 
 class Guards:
-    """The guards of a zygote; `task` is the first line that gputune sent it."""
+    """The guards of a zygote. `task` is the content of its task file (`zygote.py`)."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         self._modules: list[list[Any]] = task["modules"]
@@ -87,8 +87,8 @@ def _device() -> Optional[str]:
 def _is_cuda_initialized() -> bool:
     """True if this process has initialised the CUDA driver, which no child could then use.
 
-    NVML alone opens /dev/nvidiactl and keeps it open. A child may use CUDA nevertheless (torch/cuda/__init__.py,
-    `_device_count_nvml`).
+    An open NVIDIA file is no proof: NVML also opens /dev/nvidiactl and keeps it open, and then a child can still use
+    CUDA (torch/cuda/__init__.py, `_device_count_nvml`).
     """
     for path in _libraries():
         if os.path.basename(path).startswith("libcuda.so"):
@@ -99,7 +99,10 @@ def _is_cuda_initialized() -> bool:
 
 
 def _native_threads() -> Optional[str]:
-    """Rejects native threads, which a forked child lacks. OpenBLAS's may run: `openblas_fork_handler` ends them."""
+    """The reason if native threads run, which a forked child lacks. Ends the threads of OpenMP first.
+
+    Threads of OpenBLAS may run, as its `openblas_fork_handler` ends them before a fork.
+    """
     if len(os.listdir("/proc/self/task")) == 1:
         return None
     allowed = 0
