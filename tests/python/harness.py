@@ -164,7 +164,7 @@ class Listener:
         self._acceptor.start()
 
     def close(self) -> None:
-        """Refuses new connections, and reads the remaining events of the others."""
+        """Refuses new connections, and reads the remaining events of open connections."""
         self._server.shutdown(socket.SHUT_RDWR)  # `accept` still returns waiting connections (`unix(7)`)
         self._acceptor.join()
         self._server.close()

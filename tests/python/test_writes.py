@@ -1,4 +1,4 @@
-"""Tests of the guard of the user's files and of silenced trackers, in processes that start like those of a probe."""
+"""Tests of the guard of the user's files and of silenced trackers, in processes that start as in a probe."""
 
 from __future__ import annotations
 
