@@ -1,4 +1,4 @@
-"""Runs the code cells of a notebook in one namespace, without Jupyter, and prints what they show: `notebook.py FILE`."""
+"""Runs the code cells of a notebook in one namespace, without Jupyter, and prints their output: `notebook.py FILE`."""
 
 from __future__ import annotations
 

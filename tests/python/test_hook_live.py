@@ -21,7 +21,7 @@ def samples(result):
 
 
 def epochs(result):
-    """For each epoch, also the one that was stopped, the indices of the samples in each batch."""
+    """The indices of the samples in each batch, for each epoch, including an epoch that was stopped."""
     lines = [line.split()[1:] for line in result.output.splitlines() if line.startswith("epoch")]
     return [[[int(index) for index in batch.split(",")] for batch in line] for line in lines]
 

@@ -27,7 +27,7 @@ class Schedules(unittest.TestCase):
         words, steps = self.told("one_cycle")
         self.assertRegex(words, r"^schedules\.py:\d+ makes OneCycleLR$")
         self.assertEqual(steps, 1003)
-        # Of the two parts of the sequence, the second is longer, but has not started.
+        # The sequence has two parts. The second part is longer, but has not started.
         words, steps = self.told("sequence")
         self.assertRegex(words, r"^schedules\.py:\d+ makes CosineAnnealingLR$")
         self.assertEqual(steps, 1003)
