@@ -1,6 +1,6 @@
 """Opens reports in headless Chromium and uses them as a person does: browser.py KIND=REPORT.html ...
 
-It speaks WebDriver (https://www.w3.org/TR/webdriver2/) to chromedriver with nothing but the standard library.
+Needs only the standard library, and controls chromedriver by WebDriver (https://www.w3.org/TR/webdriver2/).
 """
 
 import base64
@@ -86,7 +86,7 @@ def same(found, wanted, what):
 
 
 def check_quiet(browser, path):
-    """No error, no warning, and nothing fetched but the page itself."""
+    """Checks that the console has no messages, and that the browser fetched nothing but the page itself."""
     same(browser.logs("browser"), [], f"console of {path}")
     events = [json.loads(entry["message"])["message"] for entry in browser.logs("performance")]
     urls = {event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"}
@@ -112,7 +112,7 @@ def check_widths(browser, path):
 
 
 def check_access(browser, path):
-    """Each figure has a name, a text and a table; levels of headings are not skipped; names are there once."""
+    """Checks that figures have a name, a text and a table, that heading levels have no gaps, and that ids are unique."""
     unnamed = browser.run(
         "return [...document.querySelectorAll('.drawing svg')].filter(svg => svg.getAttribute('role') !== 'img' "
         "|| !svg.getAttribute('aria-label') || !svg.getAttribute('aria-description')).length"
@@ -176,7 +176,7 @@ def main():
             kind, path = argument.split("=", 1)
             begin = time.monotonic()
             if kind == "trials-2000":
-                # Drawing so many takes its time on a busy machine: once is enough.
+                # The other checks draw the page several times, which takes long for 2000 trials on a busy machine.
                 browser.open(path, 1280)
             else:
                 check_widths(browser, path)

@@ -1,4 +1,4 @@
-"""Runs a script until it would train, and says in JSON what it would train with, under the names of `gputune init`."""
+"""Runs a script until its training would begin, and prints its settings as JSON, with the names of `gputune init`."""
 
 import json
 import os
@@ -14,13 +14,13 @@ seen = {}
 
 
 class Enough(BaseException):
-    """Training would begin here."""
+    """Raised at the place where training would begin."""
 
 
 def around_init(original):
     def init(self, *args, **kwargs):
         original(self, *args, **kwargs)
-        # The first that shuffles is the one that trains.
+        # The first loader that shuffles is the training loader.
         if "batch_size" not in seen and isinstance(self.sampler, torch.utils.data.RandomSampler):
             seen.update(batch_size=self.batch_size, workers=self.num_workers)
             if self.num_workers:
@@ -57,7 +57,7 @@ def of_accelerate(accelerator, *_, **__):
 def replaced(text):
     yield DataLoader, "__init__", around_init(DataLoader.__init__)
     if "torch.autocast(" in text:
-        yield torch.autocast, "__init__", of_autocast  # in the first step, behind the loader's first batch
+        yield torch.autocast, "__init__", of_autocast  # runs in the first step, after the first batch
     else:
         yield DataLoader, "__iter__", stop
     if "import lightning" in text:

@@ -1,4 +1,4 @@
-"""Gputune's side of a probe, as far as the hook can see it: the folder on PYTHONPATH and the socket."""
+"""gputune's side of a probe, as the hook sees it: the folder on PYTHONPATH and the socket."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, NoReturn, Optional, TypeVar
 
-#: Where the scripts train: `cpu`, a real device such as `cuda`, or `stand-in`, the device of the folder `card`.
+#: The device of the scripts: `cpu`, a real device such as `cuda`, or `stand-in`, which is in the folder `card`.
 DEVICE = os.environ.get("GPUTUNE_TEST_DEVICE", "cpu")
 
 STAND_IN = "stand-in"
-#: The kind of device that the scripts train on.
+#: The type of that device in torch, such as `cpu` or `cuda`. The stand-in has the type `cuda`.
 KIND = "cuda" if DEVICE == STAND_IN else DEVICE.partition(":")[0]
 PYTHON = Path(__file__).resolve().parents[2] / "python"
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
 LIMIT_SECONDS = 240
-#: Most seconds to read what a script has sent, once it has ended.
+#: Most seconds to read the remaining events after a script has ended.
 READING_SECONDS = 10
 _CARD = Path(__file__).resolve().parent / "card"
-#: Whether only those tests are wanted that the stand-in leaves out, since it runs the others.
+#: True to run only the tests that the stand-in skips. CI runs the other tests on the stand-in.
 _ONLY_REST = bool(os.environ.get("GPUTUNE_TEST_REST"))
 
 _Test = TypeVar("_Test", type, Callable[..., Any])
 
 
 def on_the_cpu(test: _Test) -> _Test:
-    """A test, or a class of them, for the CPU alone."""
+    """Marks a test or a test class that runs only on the CPU."""
     setattr(test, "is_rest", True)
     return unittest.skipUnless(DEVICE == "cpu", "for the CPU")(test)
 
 
 def needs_kernels(test: _Test) -> _Test:
-    """A test, or a class of them, for what the stand-in has no kernels for."""
+    """Marks a test or a test class that needs compute kernels, which the stand-in does not have."""
     setattr(test, "is_rest", True)
     return unittest.skipIf(DEVICE == STAND_IN, "the stand-in has no kernels of its own")(test)
 
 
 def wanted(tests: unittest.TestSuite) -> unittest.TestSuite:
-    """Those that are to run, for `load_tests` of a module that runs on the stand-in, too."""
+    """Filters tests by GPUTUNE_TEST_REST, for `load_tests` of modules that also run on the stand-in."""
     if not _ONLY_REST:
         return tests
     kept = unittest.TestSuite()
@@ -62,7 +62,7 @@ def wanted(tests: unittest.TestSuite) -> unittest.TestSuite:
 
 
 def without_pauses(check: Callable[[], Any], tries: int = 4) -> None:
-    """Runs a check of measured times again if it fails: on a busy machine a process may stand still for seconds."""
+    """Repeats a failed check of measured times, because a process may pause for seconds on a busy machine."""
     for left in reversed(range(tries)):
         try:
             check()
@@ -74,19 +74,19 @@ def without_pauses(check: Callable[[], Any], tries: int = 4) -> None:
 
 @dataclass
 class Result:
-    """What came over the socket, and how the script ended."""
+    """The events of a script, its exit code and its output."""
 
     events: list[dict[str, Any]] = field(default_factory=list)
     code: int = 0
     output: str = ""
     card: list[dict[str, Any]] = field(default_factory=list)
-    """With the stand-in for a device: who asked it for something, and who waited for it."""
+    """The entries that the stand-in logs (`card/record.py`): its callers, and waits for it. Empty on other devices."""
     files: dict[str, bytes] = field(default_factory=dict)
     """The files that the hook has written next to `probe.json`, by name."""
 
     @property
     def segments(self) -> list["Result"]:
-        """What was told under each of the settings that the process was given, one after the other."""
+        """The events under each of the successive settings of the process. An event `held` begins the next settings."""
         parts = [Result(code=self.code, output=self.output)]
         for event in self.events:
             if event["event"] == "held":
@@ -115,13 +115,13 @@ class Result:
 
     @property
     def marks(self) -> list[str]:
-        """Without the marks that come from the hook alone: the step whose operations are counted (test_hook_flops), and on a device
-        the end of warm-up (test_hook_device)."""
+        """The marks of the script, without two marks of the hook's own work: `flops` in the step whose operations are counted
+        (test_hook_flops), and `memory` at the end of warm-up on a device (test_hook_device)."""
         return [event["name"] for event in self.named("mark") if event["name"] not in ("flops", "memory")]
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The last value of each fact; those of other ranks by `rankN.`."""
+        """The last value of each fact. Facts of a rank N other than 0 have the prefix `rankN.`."""
         ranked = {0: ""}
         return {
             ranked.get(event["from_rank"], f"rank{event['from_rank']}.") + event["name"]: event["value"]
@@ -134,7 +134,7 @@ class Result:
 
 
 def write_folder(folder: Path, probe: Optional[dict[str, Any]]) -> None:
-    """The folder that gputune puts first on PYTHONPATH."""
+    """Writes the folder that gputune puts first on PYTHONPATH. `probe` is the content of `probe.json`, if there is one."""
     shutil.copytree(PYTHON / "gputune", folder / "gputune", ignore=shutil.ignore_patterns("__pycache__"))
     info = folder / "gputune_hook-0.0.0.dist-info"
     info.mkdir()
@@ -146,7 +146,7 @@ def write_folder(folder: Path, probe: Optional[dict[str, Any]]) -> None:
 
 
 class Listener:
-    """Collects events. After so many steps of rank 0 it gives the next of these settings, then orders the end."""
+    """Collects events. After each `stop_after` steps of rank 0 it orders the next settings of `segments`, and at last the end."""
 
     def __init__(self, path: str, stop_after: Optional[int], segments: list[dict[str, Any]]) -> None:
         self.events: list[dict[str, Any]] = []
@@ -164,12 +164,12 @@ class Listener:
         self._acceptor.start()
 
     def close(self) -> None:
-        """Refuses connections from now on, and reads what the waiting connections have sent."""
-        self._server.shutdown(socket.SHUT_RDWR)  # `accept` first returns the connections that wait (`unix(7)`)
+        """Refuses new connections, and reads the remaining events of open connections."""
+        self._server.shutdown(socket.SHUT_RDWR)  # `accept` still returns waiting connections (`unix(7)`)
         self._acceptor.join()
         self._server.close()
         end = time.monotonic() + READING_SECONDS
-        for reader in self._readers:  # a process that outlives its script may keep a connection
+        for reader in self._readers:  # a child that outlives the script may keep a connection
             reader.join(max(end - time.monotonic(), 0.0))
 
     def _accept(self) -> None:
@@ -214,7 +214,7 @@ class Listener:
 
 
 def _until_reset(lines: Any) -> Any:
-    """Lines of a connection; one that ends before it has read its order is reset."""
+    """Yields the lines of a connection. A process that ends before it reads its orders resets the connection."""
     try:
         yield from lines
     except ConnectionResetError:
@@ -225,11 +225,11 @@ _Run = TypeVar("_Run", bound=Callable[..., Result])
 
 
 def _spared_the_race(run: _Run) -> _Run:
-    """Runs once more what PyTorch itself has ended.
+    """Repeats a run once if PyTorch itself aborted the process.
 
-    A process that ends right after its last backward may end while autograd's thread for the device still lets go of Python's
-    objects. The interpreter then ends that thread, in C++ that lets nothing through. It is seen on a busy machine, in a run of
-    some hundred, with a device only.
+    A process may end right after its last backward pass, while autograd's thread for the device still releases Python objects.
+    The interpreter then ends that thread within C++ code that allows no exceptions, which aborts the process. This was seen
+    only with a device and on a busy machine, in about one of some hundred runs.
     """
 
     @functools.wraps(run)
@@ -257,9 +257,10 @@ def run(
     device: str = DEVICE,
     segments: tuple[dict[str, Any], ...] = (),
 ) -> Result:
-    """Runs a script in a probe; `apply` maps targets to values, each from a parameter of the target's last name.
+    """Runs a script in a probe. `apply` maps targets to values; each parameter has the last part of the target's name.
 
-    `segments` are what is applied later, one after the other, each after `stop_after` more steps.
+    `stop_after=None` lets the script run to its end. `segments` are further settings, each applied after `stop_after` more
+    steps. `is_gone` closes the socket before the script starts.
     """
     with tempfile.TemporaryDirectory(prefix="gputune-") as scratch:
         folder = Path(scratch) / "python"
@@ -309,7 +310,7 @@ def run(
 
 
 def skip_loudly(test: unittest.TestCase, reason: str) -> NoReturn:
-    """Leaves a test out, and says so where the output of a run that passes is read."""
+    """Skips a test, and prints the reason in the form that CI shows even if all tests pass."""
     print(f"SKIPPED: {test.id()}: {reason}", file=sys.stderr, flush=True)
     test.skipTest(reason)
     raise AssertionError
@@ -320,11 +321,12 @@ def _settings(apply: dict[str, Any]) -> dict[str, Any]:
 
 
 def _device_environment(device: str, scratch: str) -> dict[str, str]:
-    """Tells the scripts where to train."""
+    """The variables that tell a script on which device it trains."""
     if device != STAND_IN:
         return {"DEVICE": device}
-    # Else PyTorch ends autograd's device thread when Python is gone, and up to Python 3.11 that thread then reads what has been
-    # freed: a rare "terminate called without an active exception" (https://github.com/pytorch/pytorch/issues/38228).
+    # With 0 PyTorch does not end autograd's device thread at exit. Up to Python 3.11 a thread that ends after the interpreter
+    # reads freed memory: a rare "terminate called without an active exception"
+    # (https://github.com/pytorch/pytorch/issues/38228).
     left = {"TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT": "0"}
     return {"DEVICE": "cuda", "CARD_LOG": str(Path(scratch) / "card.jsonl"), **left}
 

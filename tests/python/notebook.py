@@ -1,4 +1,4 @@
-"""Runs the code cells of a notebook in one namespace, without Jupyter, and prints what they show: `notebook.py FILE`."""
+"""Runs the code cells of a notebook in one namespace, without Jupyter, and prints their output: `notebook.py FILE`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 notebook = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-sys.modules["ipykernel"] = ModuleType("ipykernel")  # lines that change, as in a notebook
+sys.modules["ipykernel"] = ModuleType("ipykernel")  # gputune then rewrites its line of progress, as in Jupyter
 namespace: dict[str, object] = {"__name__": "__main__"}
 number = 0
 for cell in notebook["cells"]:
@@ -24,7 +24,7 @@ for cell in notebook["cells"]:
     with contextlib.redirect_stderr(printed):
         exec(compile(code, f"cell {number}", "exec"), namespace)
         shown = None if last is None else eval(compile(ast.Expression(last.value), f"cell {number}", "eval"), namespace)
-    # A line of progress replaces the line before it.
+    # After a carriage return, a line of progress replaces the earlier text of its line.
     for line in printed.getvalue().split("\n"):
         print(line.rsplit("\r", 1)[-1])
     if shown is not None:

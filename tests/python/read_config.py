@@ -1,4 +1,7 @@
-"""Reads a configuration with the framework that it is for, and checks what came out: the config of tests/support/kept.rs."""
+"""Reads a configuration file with its framework, and checks the settings: the config of tests/support/kept.rs.
+
+Arguments: the kind of the file, its path.
+"""
 
 import json
 import sys
@@ -8,7 +11,7 @@ kind, path = sys.argv[1:]
 if kind == "huggingface":
     from transformers import HfArgumentParser, TrainingArguments
 
-    # Without a GPU it takes bf16 only where the processor is asked for.
+    # Without a GPU, TrainingArguments accepts bf16 only with `use_cpu`.
     with open(path) as file:
         config = {**json.load(file), "use_cpu": True}
     with open(path, "w") as file:
@@ -17,7 +20,7 @@ if kind == "huggingface":
     assert arguments.per_device_train_batch_size == 256
     assert arguments.dataloader_num_workers == 4
     assert arguments.dataloader_prefetch_factor == 2
-    assert config["dataloader_pin_memory"] is True  # the Trainer turns it off on a processor
+    assert config["dataloader_pin_memory"] is True  # TrainingArguments turns it off on a CPU, so this reads the file
     assert arguments.bf16 is True and arguments.fp16 is False
 elif kind == "lightning":
     from lightning import LightningDataModule, Trainer

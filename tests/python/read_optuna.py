@@ -1,4 +1,4 @@
-"""Reads a journal with Optuna itself and prints what it found."""
+"""Reads a journal with Optuna, checks its trials, and prints the study."""
 
 import sys
 
@@ -26,7 +26,7 @@ for name, distribution in first.distributions.items():
     print(name, distribution)
 print("best:", [trial.params for trial in (study.best_trials if len(directions) > 1 else [study.best_trial])])
 print(sorted(first.user_attrs))
-# Optuna goes on from it.
+# Optuna can continue the study.
 trial = study.ask(study.get_trials()[1].distributions)
 study.tell(trial, [1.0] * len(directions))
 print("told:", len(study.get_trials()))

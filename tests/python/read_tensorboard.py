@@ -1,4 +1,4 @@
-"""Reads a folder of event files with TensorBoard itself and prints what it found."""
+"""Reads a folder of event files with TensorBoard, and prints the scalars, hyperparameters and metrics."""
 
 import sys
 

@@ -1,4 +1,7 @@
-"""`gputune.tune`, `search` and `load` with the real command, which must be in `PATH`: `tests/with_python/searching.rs` runs this."""
+"""Tests of `gputune.tune`, `search` and `load` with the real command, which must be in `PATH`.
+
+`tests/with_python/searching.rs` runs these tests.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ while True:
     gputune.step(samples=config["batch_size"])
 """
 
-#: Runs for long: the tests end it.
+#: A search of up to 5 minutes, which the tests end earlier.
 LONG = """
 import gputune
 gputune.tune("train.py", args=["--epochs", 3], time="5m")
@@ -55,7 +58,7 @@ class Searches(unittest.TestCase):
             return {}
 
     def begin_long(self):
-        """A Python that tunes; it is returned once the first probe has ended."""
+        """Starts a Python process that tunes. Returns it after its first probe has ended."""
         process = subprocess.Popen([sys.executable, "-c", LONG], stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.stderr.close)
         self.wait_for(lambda: self.status().get("searched", 0) > 0)
@@ -113,7 +116,7 @@ class Searches(unittest.TestCase):
         self.assertIn("<th>best</th><td>batch_size=512</td>", page)
         self.assertIn("-&gt;", page)
         ran = subprocess.run(f"exec timeout 3 {study.command}", shell=True, capture_output=True, text=True)
-        self.assertEqual(ran.returncode, 124, ran.stderr)  # it trains until the time is up
+        self.assertEqual(ran.returncode, 124, ran.stderr)  # `timeout` ended the training
 
     def test_the_middle_of_a_wide_interval_is_not_shown(self):
         shown = [_study._times(_study.Interval(1.5, *ends)) for ends in ((1.3, 1.7), (1.2, 3.7), (0.9, 14.0))]
@@ -154,7 +157,8 @@ class Searches(unittest.TestCase):
         process.wait()
         self.wait_for(lambda: self.status().get("ended") == {"stopped": "interrupted"})
         command_line = Path(f"/proc/{self.status()['pid']}/cmdline")
-        self.wait_for(lambda: not command_line.exists() or not command_line.read_bytes())  # it writes its results before
+        # The process may still write results into the folder, so the test waits for its end.
+        self.wait_for(lambda: not command_line.exists() or not command_line.read_bytes())
 
     def test_the_module_runs_the_command(self):
         version = subprocess.run([sys.executable, "-m", "gputune", "--version"], capture_output=True, text=True)

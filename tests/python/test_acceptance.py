@@ -1,4 +1,4 @@
-"""What gpu/acceptance.sh makes of files and numbers; the checks themselves need a GPU."""
+"""Tests of the parts of gpu/acceptance.sh that need no GPU: tables, verdicts, the plan, archives and processes."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ class ArchiveTest(unittest.TestCase):
                 packed.extractall(place, **({"filter": "data"} if sys.version_info >= (3, 12) else {}))
             context = Context(str(place / "bin" / "gputune"), folder, folder, 20.0)
             self.assertEqual(example.find(Path(context.binary)), place / "bin" / "cuda_step")
-            # No driver and no PyTorch is needed for the list, which loads all checks.
+            # `--plan` imports all checks, and needs neither a driver nor PyTorch.
             shown = process.run([str(place / "gpu" / "acceptance.sh"), "--plan"], 60, env={"PYTHON": sys.executable})
             self.assertIn("call 1: ", shown.stdout)
             for suite in suites.SUITES:

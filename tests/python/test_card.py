@@ -1,4 +1,4 @@
-"""The stand-in for a device does what a device does: late events, fork, CUDA_VISIBLE_DEVICES."""
+"""Tests that the stand-in behaves like a CUDA device: late events, forked children, CUDA_VISIBLE_DEVICES."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The package `gputune` as scripts use it: real processes that talk to a real socket.
+"""Tests of the package `gputune` as scripts use it: real processes that send events to a real socket.
 
 Run with `python -m unittest discover -s tests/python`.
 """
@@ -36,7 +36,7 @@ def run(script, environment, check=True, timeout=240):
 
 
 class Probe:
-    """What gputune is to a probe: a socket that hears events, each connection by itself."""
+    """gputune's side of a probe: a socket that keeps the events of each connection. It sends `order` after each step."""
 
     def __init__(self, config=None, order=None):
         self.folder = Path(tempfile.mkdtemp(prefix="gputune-"))
@@ -55,7 +55,7 @@ class Probe:
 
     def _accept(self):
         while True:
-            is_last = self.is_over  # a connection of a script that has ended still waits to be accepted
+            is_last = self.is_over  # one more round accepts the connections that still wait after the script has ended
             try:
                 connection, _ = self.listener.accept()
             except socket.timeout:
@@ -71,7 +71,7 @@ class Probe:
 
     def _hear(self, connection, lines):
         with connection, connection.makefile("r") as file, contextlib.suppress(ConnectionError):
-            for line in file:  # the end is a ConnectionResetError where the script left an order unread
+            for line in file:  # ends with a ConnectionResetError if the script did not read an order
                 lines.append(json.loads(line))
                 if self.order is not None and lines[-1]["event"] == "step":
                     connection.sendall(self.order)
@@ -81,7 +81,7 @@ class Probe:
         return clean_environment(GPUTUNE_SOCKET=str(self.path), GPUTUNE_CONFIG=config, GPUTUNE_TRIAL="3", **more)
 
     def install(self, **members):
-        """Puts a copy of the package beside a `probe.json`, as for a probe with an adapter."""
+        """Puts a copy of the package next to a `probe.json`, as for a probe with an adapter. Returns the folder of both."""
         place = self.folder / "python"
         shutil.copytree(PACKAGE / "gputune", place / "gputune")
         probe = {"version": 1, "socket": str(self.path), "trial": 3, "config": self.config, "adapter": "torch"}
@@ -89,7 +89,7 @@ class Probe:
         return place
 
     def events(self):
-        """What was heard but for `bye`, one list for each connection; the script has ended."""
+        """The events of each connection, without `bye`. Closes the socket, so the script must have ended."""
         self.close()
         return [[line for line in lines if line["event"] != "bye"] for lines in self.connections]
 
@@ -336,7 +336,7 @@ class InAProbe(unittest.TestCase):
         self.assertEqual([line["event"] for line in lines], ["hello", "done"])
 
     def cuda_memory(self, more):
-        """Runs six steps with a device, and returns its calls and the lines of the probe."""
+        """Runs the code `more` and six steps with a mock of `torch.cuda`. Returns the calls that change it, and the events."""
         script = f"""
             import sys, types
             calls = []
@@ -368,7 +368,7 @@ class InAProbe(unittest.TestCase):
         self.assertEqual([line["goes_on"] for line in memory], [False, True, True, True, False, True])
 
     def test_capacity_is_the_share_that_the_script_allows_itself(self):
-        for share, capacity in ((0.5, 650), (1.0, 1000)):  # and what others use
+        for share, capacity in ((0.5, 650), (1.0, 1000)):  # share * 1000, and 150 of other processes; at most 1000
             _, lines = self.cuda_memory(f"cuda.get_per_process_memory_fraction = lambda: {share}")
             self.assertEqual({line["capacity"] for line in lines if line["event"] == "memory"}, {capacity})
 
@@ -384,7 +384,7 @@ class ManyProcesses(unittest.TestCase):
             ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"}, (3, 4)),
             ({"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "8"}, (2, 8)),
             ({"RANK": "0", "WORLD_SIZE": "1"}, (0, 1)),
-            ({"RANK": "3"}, (0, 1)),  # a variable of that name that means something else
+            ({"RANK": "3"}, (0, 1)),  # without WORLD_SIZE it is not a launcher's RANK
             ({"RANK": "x", "WORLD_SIZE": "y"}, (0, 1)),
         ):
             with self.subTest(variables), Probe() as probe:

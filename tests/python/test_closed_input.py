@@ -1,4 +1,4 @@
-"""The line of a script that asks for input is noted in a probe."""
+"""Tests that a probe notes the line of a script that asks for input."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ import harness
 
 
 def asked_by(code: str) -> str:
-    """Runs a script in a probe. Returns the noted line, or an empty string."""
+    """Runs a script in a probe. Returns the noted place, such as `train.py:2`, or an empty string."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder, "python")
         home.mkdir()
@@ -23,6 +23,7 @@ def asked_by(code: str) -> str:
         shutil.copy(harness.PYTHON / "hook" / "sitecustomize.py", home)
         Path(folder, "train.py").write_text(code)
         environment = {**os.environ, "PYTHONPATH": str(home), "GPUTUNE_SOCKET": os.path.join(folder, "socket")}
+        # Raw mode with VMIN = VTIME = 0: a read returns at once without data, as at the end of a file (`termios(3)`).
         controller, terminal = os.openpty()
         tty.setraw(terminal)
         modes = termios.tcgetattr(terminal)

@@ -1,4 +1,4 @@
-"""What the first run notes of a script: its options, files, variables and loaders."""
+"""Tests of the notes that a first run makes of a script: options, files, variables and loaders."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ except ImportError as missing:
 
 @harness.on_the_cpu
 class FirstRun(unittest.TestCase):
-    """The script first_run.py."""
+    """Runs the script first_run.py."""
 
     def test_options_files_variables_and_loaders_are_noted(self):
         result = harness.run("first_run.py", stop_after=None, experiment={"mode": "first_run"}, options=("--bs", "8"))

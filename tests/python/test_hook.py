@@ -1,4 +1,4 @@
-"""What the hook reports from real scripts, and what it leaves alone."""
+"""Tests of the hook's reports from real scripts, and of the code that it must not change."""
 
 import math
 import os
@@ -89,7 +89,7 @@ class Steps(unittest.TestCase):
         result = harness.run("stubborn.py")
         self.assertEqual(result.code, 0)
         self.assertIn("caught", result.output)
-        self.assertLess(len(result.steps), 120_000)  # of 131,072
+        self.assertLess(len(result.steps), 120_000)  # of the 131,072 steps of the script
 
     def test_a_script_that_ends_by_itself_ends_as_ever(self):
         result = harness.run("transformer.py", stop_after=None) if VERSION >= (2, 0) else harness.run("gan.py", stop_after=None)

@@ -1,4 +1,4 @@
-"""What the hook makes of scripts without an optimizer."""
+"""Tests of the hook with scripts that have no optimizer."""
 
 import unittest
 

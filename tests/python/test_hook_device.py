@@ -1,7 +1,7 @@
-"""The hook and a device: what is asked of it, who waits for it, and where it is decided that training runs there.
+"""Tests of the hook on a device: its calls to the device, its waits for it, and how it finds the training device.
 
-Runs on the stand-in (`card`), whose events are late and whose forked children fail, and with GPUTUNE_TEST_DEVICE on a real
-device.
+Runs on the stand-in (`card`), whose events complete late and whose forked children fail. With GPUTUNE_TEST_DEVICE it runs on a
+real device.
 """
 
 import importlib.util
@@ -31,7 +31,7 @@ from gputune._hook.install import TARGETS  # noqa: E402
 DEVICE = harness.DEVICE if harness.DEVICE != "cpu" else harness.STAND_IN
 
 PRECISION = "torch.precision"
-#: Of each target all values that go different ways.
+#: For each target the values that take different code paths in the hook.
 VALUES = {
     PRECISION: ("fp16", "bf16", "tf32", "fp32", "bf16-true"),
     "torch.compile": ("default", "off"),
@@ -78,7 +78,7 @@ class OnADevice(unittest.TestCase):
         return result
 
     def assertNoWait(self, result):
-        """After the first step nothing of the hook waits for the device, but for what is left when the script is over."""
+        """Checks that the hook waits at most twice after the first step: to empty the cache, and at the end of the script."""
         first = result.steps[0]["time"]
         waits = [entry for entry in result.card if entry["kind"] == "wait" and entry["by"] == "hook"]
         late = [entry for entry in waits if entry["seconds"] > 1e-3 and entry["time"] > first]
@@ -89,7 +89,7 @@ class OnADevice(unittest.TestCase):
         self.assertLessEqual(len(late), 1)
 
     def share(self, result, name):
-        """Of the time of the steps whose phases were timed, without the first and those in which the machine stood still."""
+        """The share of a phase in the time of the timed steps, without the first step and steps in which the machine paused."""
         current = 0.0
         ended, steps = None, []
         for event in result.events:
@@ -127,7 +127,7 @@ class Cost(OnADevice):
         self.assertEqual(len(result.steps), 600)
         wall = result.steps[-1]["time"] - result.steps[0]["time"]
         recorded = int(result.output.split("recorded ")[1].split()[0])
-        # Warm-up, evaluations and the first estimate of the cost are not paid for.
+        # The limit does not count the marks of warm-up, evaluations and the first estimate of the cost: about 120.
         self.assertLess((recorded - 120) * cost / wall, 0.006, recorded)
         times = [step["time"] for step in result.steps]
         self.assertTrue(all(later > earlier for earlier, later in zip(times, times[1:])))
@@ -182,7 +182,7 @@ class Asking(OnADevice):
 
 
     def first_question(self, apply, **env):
-        """What a script that tries its model on the CPU asks CUDA first, with and without the hook."""
+        """The first call to CUDA of a script that tries its model on the CPU. It runs without the hook if `apply` is `None`."""
         env = {"DRY_RUN": "1", "EPOCHS": "1", "STEPS": "3", "WORKERS": "0", **env}
         result = harness.run("images.py", apply, stop_after=None, env=env, device=DEVICE, has_probe=apply is not None)
         self.assertEqual(result.code, 0, result.output)
@@ -191,7 +191,7 @@ class Asking(OnADevice):
 
     @needs_stand_in
     def test_no_target_asks_before_the_script_asks_or_waits_for_its_steps(self):
-        # Inductor has no compiler for the stand-in; what it cannot compile runs as it is.
+        # Inductor has no compiler for the stand-in: code that cannot be compiled runs uncompiled.
         env = {"TORCHDYNAMO_SUPPRESS_ERRORS": "1", "STEP": "20"}
         self.assertEqual(set(VALUES), {target.name for target in TARGETS})
         _, own = self.first_question(None)
@@ -201,13 +201,13 @@ class Asking(OnADevice):
                 result, first = self.first_question(apply, **env)
                 self.assertEqual(first, own)
                 self.assertNoWait(result)
-                is_on = apply[PRECISION] != "fp32"  # the script leaves torch's default: False, True
+                is_on = apply[PRECISION] != "fp32"  # the hook sets both; torch's defaults are False and True
                 self.assertIn(f"tf32 {is_on} {is_on}\n", result.output)
                 others = {"torch.sdpa", "torch.checkpoint", *(name for name in apply if name.startswith(("ddp.", "fsdp.")))}
                 self.assertEqual(result.applied - {"torch.checkpoint"}, set(apply) - others)
 
 
-#: As far as the hook uses torchao: it replaces layers in place, with the same parameters.
+#: A stand-in for torchao.float8 with the one function that the hook calls. It replaces layers in place, with their parameters.
 TORCHAO = """
 from torch import nn
 
@@ -231,7 +231,7 @@ class Weights(OnADevice):
         self.assertEqual((result.code, result.errors), (0, []), result.output)
         self.assertEqual((result.applied, result.facts["precision"]), ({PRECISION}, "bf16"))
         self.assertIn("weights torch.bfloat16 state torch.bfloat16", result.output)
-        self.assertIn("seen ['cuda torch.bfloat16']", result.output)  # in evaluation as well
+        self.assertIn("seen ['cuda torch.bfloat16']", result.output)  # in training and in evaluation
         self.assertIn("outputs torch.float32", result.output)
         full = harness.run("images.py", {PRECISION: "fp32"}, stop_after=None, env=env, device=DEVICE)
         self.assertIn("weights torch.float32 state torch.float32", full.output)
@@ -268,7 +268,8 @@ class Moving(OnADevice):
     def test_a_try_on_the_cpu_before_the_model_is_moved_and_copies_in_a_stream_of_their_own(self):
         result = self.run_images({PRECISION: "bf16"}, DRY_RUN=1, PREFETCH=1, WORKERS=0, STEP=20)
         self.assertEqual(result.applied, {PRECISION})
-        self.assertIn("seen ['cuda torch.bfloat16', 'cuda torch.float32']", result.output)  # the evaluation is the script's
+        # The evaluation keeps the script's precision, fp32.
+        self.assertIn("seen ['cuda torch.bfloat16', 'cuda torch.float32']", result.output)
         self.assertEqual(result.facts["precision"], "bf16")
         self.assertEqual(len(result.steps), 24)
         if DEVICE == harness.STAND_IN:
@@ -292,7 +293,7 @@ class Moving(OnADevice):
 
 
 class Subclasses(OnADevice):
-    """What a class of tensors of its own is told of a function of torch is that function, whatever stands around it."""
+    """Tensor subclasses receive torch's own functions in `__torch_function__`, although the hook wraps these functions."""
 
     def check(self, experiment, **env):
         result = harness.run("subclasses.py", stop_after=None, env=env, device=DEVICE, experiment=experiment)
@@ -318,8 +319,8 @@ class Waiting(OnADevice):
     def test_loading_goes_on_while_the_device_works_and_is_no_wait_for_data(self):
         result = self.run_images(WORKERS=0, LOAD=300, STEP=520, STEPS=8, EPOCHS=1)
         milliseconds = float(result.output.split("milliseconds a step ")[1].split()[0])
-        self.assertLess(milliseconds, 760)  # 820 where one waits for the other
-        self.assertLess(self.share(result, "data_wait"), 0.3)  # 0.58 by the host's clock
+        self.assertLess(milliseconds, 760)  # 820 if loading and the device took turns
+        self.assertLess(self.share(result, "data_wait"), 0.3)  # 0.58 if the host's clock measured the wait
         self.assertEqual(len(result.losses), 8)
 
     def test_a_scale_of_the_hook_waits_for_no_step_with_a_fused_optimizer(self):
@@ -332,7 +333,7 @@ class Waiting(OnADevice):
         self.assertGreater(self.share(result, "data_wait"), 0.7)
 
     def test_what_another_thread_waits_for_counts_as_far_as_the_device_has_nothing_to_do(self):
-        # The host's clock would say 0.45 of the first. Other tests on the same device make its wait longer.
+        # By the host's clock the share of the first case would be 0.45. Other tests on the same device make its wait longer.
         for load, step, least, most in ((90, 110, 0.0, 0.35), (150, 10, 0.6, 1.0)):
             with self.subTest(load=load, step=step):
                 result = self.run_images(WORKERS=0, LOAD=load, STEP=step, STEPS=12, EPOCHS=1, THREAD=1)
@@ -343,7 +344,7 @@ class Waiting(OnADevice):
 
 @needs_stand_in
 class Memory(OnADevice):
-    """On the stand-in, whose allocator counts only what a script asks of it."""
+    """Runs only on the stand-in, whose allocator counts only the requests of the script."""
 
     GIB = 1 << 30
 
@@ -354,7 +355,10 @@ class Memory(OnADevice):
         )
 
     def peaks(self, result, name="reserved"):
-        """In GiB, beside the number of steps before each report, and whether it goes on."""
+        """For each report the steps before it, `goes_on`, and the peak in GiB.
+
+        `goes_on` is false if the peaks were reset since the last report.
+        """
         steps, found = 0, []
         for event in result.events:
             steps += event["event"] == "step"
@@ -393,7 +397,7 @@ class Memory(OnADevice):
             in_use = [(steps, held) for steps, _, held in self.peaks(result, "in_use") if steps > 3]
             self.assertGreaterEqual(len(in_use), 4)
             first = in_use[0][1] - in_use[0][0] * leak
-            # An event may come before the last step is reported.
+            # A report of memory may come before the report of its step, so the numbers may differ by one step.
             self.assertTrue(all(abs(held - first - steps * leak) <= leak for steps, held in in_use), in_use)
 
     def test_a_smaller_batch_in_the_same_process_does_not_count_the_larger_batch_that_the_script_still_holds(self):
@@ -408,14 +412,15 @@ class Memory(OnADevice):
     def test_retries_are_told_from_the_start_of_the_process_on(self):
         result = self.run_memory(EARLY=200)
         retries = [event["retries"] for event in result.named("memory")]
-        self.assertEqual(set(retries), {2})  # one retry, one error: all before the first report
+        self.assertEqual(set(retries), {2})  # one retry and one error, both before the first report
         result = self.run_memory(TRIED=200, TRY=30)
         retries = [event["retries"] for event in result.named("memory")]
         self.assertEqual((retries[0], retries[-1]), (0, 2))
 
     def test_capacity_is_what_the_script_allows_itself(self):
         result = self.run_memory(FRACTION=0.25)
-        self.assertEqual({event["capacity"] / self.GIB for event in result.named("memory")}, {21.0})  # and the context
+        # A quarter of 80 GiB, and 1 GiB of the context, which the allocator does not count.
+        self.assertEqual({event["capacity"] / self.GIB for event in result.named("memory")}, {21.0})
 
     def test_two_devices_of_a_process_are_told_apart(self):
         result = self.run_memory(SECOND=7, CARD_DEVICES=2)
@@ -431,7 +436,7 @@ class Memory(OnADevice):
         self.assertEqual(sizes, [1.0, 1.0])
 
     def test_memory_that_the_allocator_holds_and_no_tensor_uses_is_told(self):
-        result = self.run_memory(TRIED=20, FULL=30, TRY=10)  # the second does not fit into the block of the first
+        result = self.run_memory(TRIED=20, FULL=30, TRY=10)  # FULL's 30 GiB do not fit into TRIED's cached 20 GiB
         self.assertNotIn("memory.pickle", result.files)
         allocated, reserved = (result.facts[f"memory.{part}"] / self.GIB for part in ("allocated", "reserved"))
         self.assertEqual((allocated, reserved), (33.0, 53.0))
@@ -454,7 +459,7 @@ class Memory(OnADevice):
         for env, kinds, has_failed in (
             ({}, ["failed"], False),
             ({"TRIED": 200, "TRY": 1}, ["out_of_memory"], True),
-            ({"TRIED": 200, "CAUGHT": 1}, [], True),  # then what the script prints is read
+            ({"TRIED": 200, "CAUGHT": 1}, [], True),  # gputune then reads the script's output
             ({"EARLY": 200, "TRY": 30}, ["failed"], False),
         ):
             with self.subTest(env):
@@ -467,9 +472,9 @@ class Memory(OnADevice):
 
 @needs_stand_in
 class Compiling(OnADevice):
-    """Gradients that are added up, where the compiler's CUDA graphs overwrite what they have made.
+    """Gradient accumulation with the compiler's CUDA graphs, which overwrite the gradients of the previous run.
 
-    On a real GPU `gpu/acceptance` has a script for this, as compiling takes long there.
+    On a real GPU, where compiling takes long, a script of `gpu/acceptance` checks this.
     """
 
     def losses(self, apply, **env):

@@ -1,4 +1,4 @@
-"""What a probe does beside, or instead of, training: experiments, and the facts that they gather."""
+"""Tests of experiments, which a probe runs in addition to training or instead of it, and of the facts that they report."""
 
 import os
 import sys
@@ -13,6 +13,7 @@ except ImportError as missing:
     raise unittest.SkipTest("torch is not installed") from missing
 
 VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
+#: The facts that a plain probe reports of a script with a DataLoader.
 FREE = {
     "import_seconds",
     "device",
@@ -43,6 +44,7 @@ FREE = {
 if harness.KIND == "cuda":
     FREE |= {"tf32.convolutions", "memory.allocated", "memory.active", "memory.reserved", "memory.inactive_split"}
     FREE.add("memory.fragmentation")
+#: The facts that the experiment `observe` adds for evidence.py.
 SEEN = {
     "loader.item_seconds",
     "loader.item_cpu_seconds",
@@ -67,7 +69,7 @@ SEEN = {
 
 
 def run(mode, script="evidence.py", stop_after=100, apply=None, command=None, more=None, options=(), **env):
-    """Runs a script in an experiment, with a folder for its data in DATA."""
+    """Runs a script in an experiment. DATA is a temporary folder for the script's files."""
     with tempfile.TemporaryDirectory() as data:
         experiment = {"mode": mode, "batches": 4, "workers": [0, 1, 2], "seconds": 0.4, "set": {}, **(more or {})}
         result = harness.run(
@@ -110,7 +112,7 @@ class Observing(unittest.TestCase):
         self.assertEqual((facts["files.kind"], facts["files.mean_bytes"]), ("images", 2000))
         self.assertEqual((facts["files.opened_per_sample"], facts["files.path"]), (1, result.folder))
         self.assertTrue(0 <= facts["files.cached_share"] <= 1)
-        # One tensor is read in each step; a line is printed, one is written and one goes through `logging`.
+        # In each step evidence.py reads one tensor, and writes three lines: by `print`, into a file and by `logging`.
         self.assertAlmostEqual(facts["syncs_per_step"], 1, delta=0.1)
         self.assertAlmostEqual(facts["logs_per_step"], 3, delta=0.2)
         self.assertRegex(facts["sync_sites"], r"^evidence\.py:\d+ item$")
@@ -231,7 +233,7 @@ class LoaderOnly(unittest.TestCase):
 
 class ShortEpochs(unittest.TestCase):
     def test_the_end_of_an_epoch_is_timed_and_evaluation_is_scaled(self):
-        for epochs, workers in ((3, 2), (1, 0)):  # with one epoch, the end of the script counts
+        for epochs, workers in ((3, 2), (1, 0)):  # with one epoch, the epoch ends with the script
             with self.subTest(epochs=epochs, workers=workers):
                 harness.without_pauses(lambda: self.check_epochs(epochs, workers))
 
@@ -271,14 +273,15 @@ class LargestBatch(unittest.TestCase):
         self.assertEqual((facts["batches.compared"], facts["batches.trained"]), (60, True))
         self.assertAlmostEqual(facts["batches.largest"], 320 / ((54 * 32 + 6 * 320) / 60))
         if harness.DEVICE == harness.STAND_IN:
-            self.assertEqual(facts["batches.peak_bytes"] >> 30, 13)  # 10 GiB, the model, the block of the batch before, the context
+            # GiB: 10 of the batch, and 1 each of the model, the previous batch and the context.
+            self.assertEqual(facts["batches.peak_bytes"] >> 30, 13)
         elif harness.KIND == "cpu":
-            self.assertGreater(facts["batches.peak_bytes"], 100 << 20)  # torch alone takes more
+            self.assertGreater(facts["batches.peak_bytes"], 100 << 20)  # torch alone needs more
 
     def test_reading_ahead_is_bounded_and_takes_no_data_from_a_stream(self):
         result = run("largest_batch", "uneven.py", stop_after=None, STEPS="9", more={"seconds": 0})
         self.assertEqual((result.code, result.errors), (0, []), result.output)
-        self.assertNotIn("batches.compared", result.facts)  # one batch has no other size
+        self.assertNotIn("batches.compared", result.facts)  # a single batch has nothing to compare with
         result = run("largest_batch", "uneven.py", stop_after=None, STEPS="60", KIND="stream")
         self.assertEqual((result.code, result.facts["batches.trained"]), (0, False), result.output)
         self.assertEqual(len(result.steps), 60)
@@ -296,7 +299,7 @@ class Failing(unittest.TestCase):
     def test_an_error_of_the_data_set_ends_each_experiment(self):
         for mode in ("observe", "replay", "loader_only"):
             with self.subTest(mode):
-                # The broken sample is somewhere in the first epoch, which `replay` keeps as a whole.
+                # `replay` keeps all 8 batches of the first epoch, and one of them has the broken sample.
                 result = run(mode, FAULT="raise", stop_after=None, more={"batches": 8})
                 self.assertEqual(result.code, 1, result.output)
                 self.assertEqual(result.errors, [("failed", "ValueError: sample 5 is broken")])

@@ -1,4 +1,4 @@
-"""The operations of a step, counted once."""
+"""Tests of the floating-point operations of a step, which the hook counts once."""
 
 import unittest
 
@@ -14,13 +14,13 @@ try:
 except ImportError as missing:
     raise unittest.SkipTest("this torch has no formulas") from missing
 
-#: Of `linear` for each sample: forward, the gradients of both weights, and the gradient of the hidden layer.
+#: Operations of the model `linear` for each sample: forward, the gradients of both weights, and of the hidden layer.
 LINEAR = 2 * (32 * 64 + 64 * 8) * 2 + 2 * 64 * 8
 
 
 class Flops(unittest.TestCase):
     def counted(self, result):
-        """The numbers that the steps report, without the first two: these end before the number is known."""
+        """The different numbers of operations that steps report. The first two steps end before the number is known."""
         self.assertEqual(result.errors, [], result.output)
         self.assertFalse(any("flops" in step for step in result.steps[:1]))
         return {step.get("flops") for step in result.steps[2:]}
@@ -29,7 +29,7 @@ class Flops(unittest.TestCase):
         result = harness.run("flops.py", stop_after=20)
         self.assertEqual(self.counted(result), {16 * LINEAR})
         marked = [event["event"] for event in result.events if event["event"] == "step" or event.get("name") == "flops"]
-        # The second step alone has the mark.
+        # Only the second step has the mark.
         self.assertEqual((marked.count("mark"), marked.index("mark")), (1, 1))
 
     def test_losses_are_the_same_as_without_counting(self):
@@ -38,7 +38,8 @@ class Flops(unittest.TestCase):
         self.assertEqual(harness.run("flops.py", stop_after=20).losses[:8], plain.losses[:8])
 
     def test_convolutions_and_attention_have_formulas(self):
-        # Forward and both gradients of 3x3 windows over 4x4 pixels, then of a layer of 12 inputs; the data has no gradient.
+        # A convolution of 3x3 windows over 4x4 pixels: forward, and the gradient of its weights, as the data has no gradient.
+        # Then a linear layer from 12 to 8: forward and both gradients.
         convolution = 2 * (2 * 3 * 9 * 4) * 2 + 3 * 2 * 12 * 8
         result = harness.run("flops.py", stop_after=10, env={"KIND": "convolution"})
         self.assertEqual(self.counted(result), {16 * convolution})

@@ -1,4 +1,4 @@
-"""The hook for `model.fit` of Keras 3 on JAX, and on TensorFlow if it is installed."""
+"""Tests of the hook for `model.fit` of Keras 3 on JAX, and on TensorFlow if it is installed."""
 
 import importlib.util
 import json
@@ -22,13 +22,13 @@ def run(apply=None, backend="jax", stop_after=None, experiment=None, **env):
 
 
 def samples(result):
-    """In ascending order: on JAX Keras calls callbacks in several threads, so the ends of two steps may change places."""
+    """The samples of the steps in ascending order: with JAX, Keras calls callbacks in several threads, in any order."""
     return sorted(step.get("samples") for step in result.steps)
 
 
 @harness.on_the_cpu
 class Fit(unittest.TestCase):
-    """The script keras_fit.py."""
+    """Runs the script keras_fit.py."""
 
     def setUp(self):
         if MISSING:

@@ -1,4 +1,4 @@
-"""Which lines of a script its time goes into, as the hook sees them."""
+"""Tests of the lines of a script that take its time, as the hook's samples of its stack show."""
 
 import collections
 import json
@@ -16,19 +16,22 @@ SCRIPT = harness.SCRIPTS / "lines.py"
 
 
 def told(place, name="lines.main", stop_after=30, **env):
-    """What was told of a script that computes in one place."""
+    """Runs lines.py, which computes at the line that ends with the comment `place`. Returns the fact `name`."""
     result = harness.run("lines.py", stop_after=stop_after, env={"PLACE": place, **env}, experiment={"mode": "observe"})
     assert (result.code, result.errors) == (0, []), result.output
     return json.loads(result.facts[name])
 
 
 def first_of(told):
-    """The line with the most samples, as a pause of the machine adds seconds to any line. The hook may wait for gputune."""
+    """The line with the most samples, not with the most seconds: a pause of the machine adds seconds to any line.
+
+    Waits of the hook for gputune do not count.
+    """
     return max((line for line in told["lines"] if line["kind"] != "gputune"), key=lambda line: line["samples"])
 
 
 def samples_of(told):
-    """The samples of each kind, without the hook's own."""
+    """The number of samples of each kind of work, without waits of the hook for gputune."""
     samples = collections.Counter()
     for line in told["lines"]:
         samples[line["kind"]] += line["samples"]
@@ -43,7 +46,7 @@ def line_of(place, script=SCRIPT):
 
 class Lines(unittest.TestCase):
     def assert_mostly(self, kind, told):
-        """No other kind has half as many samples. The share of a kind is smaller on a busy machine."""
+        """Checks that every other kind has less than half as many samples. On a busy machine the share itself is smaller."""
         samples = samples_of(told)
         others = max((count for other, count in samples.items() if other != kind), default=0)
         self.assertGreater(samples[kind], 2 * others, told["kinds"])
@@ -53,14 +56,14 @@ class Lines(unittest.TestCase):
         places = {"getitem": "loading", "collate": "collating", "loop": "loop", "validate": "evaluation", "save": "checkpoint", "open": "logging"}
         for place, kind in places.items():
             with self.subTest(place):
-                first = first_of(told(place, stop_after=8 if place == "save" else 30))  # a checkpoint is many writes
+                first = first_of(told(place, stop_after=8 if place == "save" else 30))  # a checkpoint makes many writes
                 self.assertEqual((first["kind"], first["line"], first["file"]), (kind, line_of(place), str(SCRIPT)))
                 self.assertTrue(any("perf_counter" in inner["code"] for inner in first["inside"]), first)
 
     def test_workers_tell_of_their_lines_however_they_were_started(self):
         for start in ("fork", "spawn"):
             with self.subTest(start):
-                # Workers of each epoch are new ones, and write of themselves.
+                # Each epoch has new workers, which write their lines themselves.
                 first = first_of(told("getitem", "lines.workers", WORKERS="1", START=start))
                 self.assertEqual((first["kind"], first["line"]), ("loading", line_of("getitem")))
 
@@ -111,7 +114,7 @@ class Lines(unittest.TestCase):
 
 
 class OtherLoaders(unittest.TestCase):
-    """Loaders that are no DataLoader."""
+    """Loaders other than a DataLoader."""
 
     SCRIPT = harness.SCRIPTS / "other_loaders.py"
 

@@ -1,4 +1,4 @@
-"""One config after the other in the same process: settings that change between two steps."""
+"""Tests of several configs in the same process: settings that change between two steps."""
 
 import itertools
 import unittest
@@ -16,12 +16,12 @@ ACCUMULATION, PERSISTENT, PREFETCH = "torch.grad_accumulation", "dataloader.pers
 
 
 def samples(result):
-    """Those of the steps, without the first: a wrapper may have fetched its batch ahead."""
+    """The sample counts of the steps, without the first step: its batch may have been fetched before the settings changed."""
     return {step["samples"] for step in result.steps[1:]}
 
 
 def epochs(result):
-    """The samples in the batches of each epoch that was over, or stopped."""
+    """The indices of the samples in each batch, for each epoch, including an epoch that was stopped."""
     lines = [line.split()[1:] for line in result.output.splitlines() if line.startswith("epoch")]
     return [[[int(index) for index in batch.split(",")] for batch in line] for line in lines]
 
@@ -58,12 +58,12 @@ class Live(unittest.TestCase):
 
     def test_the_sampler_goes_on_and_no_sample_comes_twice(self):
         sizes = [8, 32, 4, 16]
-        # The order to hold may come late; the epoch has samples for a minute.
+        # The order to hold may come late, so the epoch has enough samples for minutes.
         result, _ = self.run_live("epochs.py", *({BATCH: size} for size in sizes), stop_after=7, env={"LENGTH": "200000"})
         epoch = epochs(result)[0]
         self.assertEqual(len(set(sum(epoch, []))), len(sum(epoch, [])))
         self.assertEqual([size for size, _ in itertools.groupby(map(len, epoch))], sizes)
-        # All but what was loaded in advance.
+        # With workers, only batches that were loaded in advance may be missing.
         with_workers = ({BATCH: 8, WORKERS: 1}, {BATCH: 8, WORKERS: 2}, {BATCH: 4, WORKERS: 1}, {BATCH: 8, WORKERS: 0})
         result, _ = self.run_live("epochs.py", *with_workers, stop_after=7, env={"LENGTH": "480"})
         epoch = sum(epochs(result)[0], [])

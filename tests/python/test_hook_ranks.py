@@ -1,4 +1,4 @@
-"""How ranks exchange gradients and weights: the targets `ddp.*` and `fsdp.*`, and training without exchange."""
+"""Tests of the exchange between ranks: the targets `ddp.*` and `fsdp.*`, and training without exchange."""
 
 import os
 import sys
@@ -55,7 +55,7 @@ class Ranks(unittest.TestCase):
         result = run(mode="no_communication", WRAP="fully_shard", CHECK="1")
         self.assertEqual((result.code, result.errors), (0, []), result.output)
         self.assertIs(result.facts["no_communication"], True)
-        # All steps but the first, in which weights are gathered and gradients made.
+        # The first step still gathers the weights and creates the gradients, so the script counts only steps 11 to 20.
         self.assertIn("exchanged 0 times in the last ten steps, gradients for 6 of 6", result.output)
 
     @unittest.skipUnless(os.environ.get("GPUTUNE_TEST_ALL"), "takes long")

@@ -1,4 +1,4 @@
-"""Whose count the samples of a step are, on scripts and loaders whose shapes say something else."""
+"""Tests of the number of samples in a step, with scripts and loaders whose tensor shapes suggest another number."""
 
 import random
 import sys
@@ -62,10 +62,10 @@ class Skipped(unittest.TestCase):
     def test_batches_without_gradients_do_not_count(self):
         skips = samples.Skips()
         self.assertEqual([skips.trained([8], 1), skips.trained([8, 8, 8], 1), skips.trained([8] * 4, 2)], [8, 8, 16])
-        # The sum of the losses of several batches has gradients once.
+        # A script that adds up the losses of several batches has one backward pass for all of them.
         sums = samples.Skips()
         self.assertEqual([sums.trained([8, 8], 1) for _ in range(3)], [16, 16, 16])
-        # Without a known number of gradients, as in a captured graph, all batches count.
+        # If no backward pass was seen, as in a captured graph, all batches count.
         self.assertEqual(samples.Skips().trained([8, 8], 0), 16)
 
     def test_of_zipped_loaders_the_first_counts_and_their_sizes_keep_their_ratio(self):
@@ -77,7 +77,10 @@ class Skipped(unittest.TestCase):
 
 
 class Shuffled(IterableDataset):
-    """200 samples in an order by chance, of which a worker gives all, its own ones, or some drawn with replacement."""
+    """200 samples in random order. `way` says what a worker yields: all, its own part, or samples drawn with replacement.
+
+    With `few values` a worker yields its own part, but the samples have only 20 different values.
+    """
 
     def __init__(self, way):
         self.way = way
@@ -95,7 +98,7 @@ class Shuffled(IterableDataset):
 
 
 class Repeats(unittest.TestCase):
-    """Workers that ask for their number, and yield all samples in different orders."""
+    """Workers that ask for their number, but may still all yield the same samples in different orders."""
 
     def test_samples_that_several_workers_yield_are_found(self):
         empty = tempfile.TemporaryDirectory()
@@ -119,7 +122,7 @@ class Repeats(unittest.TestCase):
 
 
 class Recovered(unittest.TestCase):
-    """Scripts that train with smaller batches than they were told to."""
+    """Scripts that may train with other batches than `--batch-size` says, such as after memory ran out."""
 
     def sizes(self, way, size=32, **more):
         result = run("recovers.py", way, "--batch-size", str(size), **more)
@@ -172,7 +175,7 @@ class Stream(IterableDataset):
 
 
 class Whole(Dataset):
-    """Makes batches itself."""
+    """A dataset whose items are whole batches."""
 
     def __init__(self, batch):
         self.batch = batch
@@ -185,7 +188,7 @@ class Whole(Dataset):
 
 
 class Buckets:
-    """A batch sampler without a length, whose indices are in whatever can be iterated."""
+    """A batch sampler without a length. It yields indices in a list, a tensor and a tuple."""
 
     def __iter__(self):
         yield [0, 1, 2]
@@ -202,7 +205,7 @@ def joined(items):
 
 
 def counts(loader, batch_size=None):
-    """The samples of each batch, and who counted them."""
+    """The number of samples of each batch, and the counter, whose `by` names the source of the number."""
     samples_of, counter, iterator = [], samples.BatchCounter(), iter(loader)
     for batch in iterator:
         samples_of.append(counter.count(iterator, batch, batch_size))
@@ -244,7 +247,7 @@ class Loaders(unittest.TestCase):
         loader = DataLoader(Numbers(), 6, num_workers=2, persistent_workers=True, collate_fn=time_first)
         counter = samples.BatchCounter()
         iterator = iter(loader)
-        counter.count(iterator, next(iterator), 6)  # and the script breaks off
+        counter.count(iterator, next(iterator), 6)  # the script leaves the epoch after this batch
         iterator = iter(loader)
         self.assertEqual([counter.count(iterator, batch, 6) for batch in iterator], [6, 6, 6, 2])
 
@@ -258,7 +261,7 @@ class Loaders(unittest.TestCase):
 
 
 class Shapes(unittest.TestCase):
-    """Whole batches, of which no sampler knows the samples."""
+    """Datasets that yield whole batches, so no sampler knows the number of samples."""
 
     def of_step(self, batch, model):
         counter, shapes = samples.BatchCounter(), samples.Samples()

@@ -1,4 +1,4 @@
-"""Schedules of the learning rate that a script makes for a number of steps."""
+"""Tests of learning-rate schedules that a script makes for a fixed number of steps."""
 
 import unittest
 from pathlib import Path
@@ -27,7 +27,7 @@ class Schedules(unittest.TestCase):
         words, steps = self.told("one_cycle")
         self.assertRegex(words, r"^schedules\.py:\d+ makes OneCycleLR$")
         self.assertEqual(steps, 1003)
-        # The second part of a sequence has not begun, and is longer.
+        # The sequence has two parts. The second part is longer, but has not started.
         words, steps = self.told("sequence")
         self.assertRegex(words, r"^schedules\.py:\d+ makes CosineAnnealingLR$")
         self.assertEqual(steps, 1003)

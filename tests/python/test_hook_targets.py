@@ -1,4 +1,4 @@
-"""Each target on a real script, and what it says where it finds nothing."""
+"""Tests of each target on a real script, and of its message if it finds nothing to act on."""
 
 import collections
 import math
@@ -26,7 +26,7 @@ PRECISION = "torch.precision"
 needs_attention = unittest.skipIf(VERSION < (2, 0), "torch 2.0 brought scaled_dot_product_attention and compile")
 needs_cpu_scaler = unittest.skipIf(VERSION < (2, 3), "torch 2.3 brought float16 and GradScaler to the CPU")
 needs_fused = unittest.skipIf(VERSION < (2, 4), "fused optimizers on the CPU came with torch 2.4")
-#: The attention in one piece that takes fp32: on the CPU the one that is named flash, on CUDA the other.
+#: The fused attention that accepts fp32: torch calls it flash on the CPU, and memory-efficient on CUDA.
 TAKES_FLOATS = "flash" if harness.DEVICE == "cpu" else "memory-efficient"
 is_older = unittest.skipUnless(VERSION < (2, 0), "for torch 1")
 
@@ -236,7 +236,7 @@ class Workers(Target):
         for target, value in ((self.METHOD, "spawn"), (self.ORDER, False)):
             message = self.run_failing("worker_start.py", target, value, "not_applied", env={"WORKERS": "0"})
             self.assertIn("num_workers=0", message)
-        # The config chose to have no workers.
+        # If the config itself sets zero workers, these settings count as applied.
         result = self.run_applied("worker_start.py", {self.METHOD: "spawn", self.ORDER: False, self.COUNT: 0})
         self.assertIn("forked {1}", result.output)
 
@@ -272,7 +272,7 @@ class Backends(Target):
     def test_the_words_of_cuda_for_kernels_that_do_not_take_the_inputs_are_a_rejection(self):
         env = {"ATTENTION_FAILS": "Invalid backend"}
         self.run_failing("transformer.py", "torch.sdpa", "math", "rejected", env=env)
-        # Without the setting it is an error of the script.
+        # Without the setting the same message is an error of the script.
         result = harness.run("transformer.py", env=env)
         self.assertEqual(result.errors, [("failed", "RuntimeError: Invalid backend")], result.output)
 

@@ -1,4 +1,4 @@
-"""The phases of a step, on the host's clock and on a device's."""
+"""Tests of the times of a step's phases, by the host's clock and by a device's events."""
 
 import os
 import sys
@@ -21,7 +21,7 @@ from gputune._hook.timeline import HostClock, Phases  # noqa: E402
 
 
 class Device:
-    """A stand-in for `torch.cuda`: a stream whose work takes the time that the test says."""
+    """A mock of `torch.cuda` with one stream. Its work takes the `milliseconds` that the test adds."""
 
     def __init__(self):
         self.milliseconds = 0.0
@@ -66,7 +66,7 @@ class OnADevice(unittest.TestCase):
         patch.start()
         self.addCleanup(patch.stop)
         self.phases = Phases()
-        self.phases.enter("optimizer")  # a closure: the device is not known yet
+        self.phases.enter("optimizer")  # as by a closure, before the device is known
         self.phases.decide(types.SimpleNamespace(type="cuda"))
 
     def work(self, milliseconds):
@@ -113,7 +113,7 @@ class OnADevice(unittest.TestCase):
         self.phases.leave()
         end = clock.mark()
         begin = clock.mark()
-        self.work(50)  # a copy that goes on when the step is over
+        self.work(50)  # a copy that ends after the step
         self.phases.add("host_to_device", begin, clock.mark())
         clock.wait(end)
         times = StepTimes(clock, end, self.phases.take())
@@ -133,7 +133,7 @@ class OnADevice(unittest.TestCase):
                     begin = self.phases.mark_wait()
                     self.work(milliseconds)
                     self.phases.add_wait(begin)
-                    self.work(3)  # the copy, and what the script computes before the model
+                    self.work(3)  # the copy, and the script's computations before the model
                     self.phases.enter("forward")
                     self.work(40)
                     self.phases.leave()
@@ -177,7 +177,7 @@ class OnADevice(unittest.TestCase):
         clock.time(clock.mark())
         aside = types.SimpleNamespace(name="aside")
         begin = clock.mark()
-        self.work(10)  # the main stream does nothing meanwhile
+        self.work(10)  # the main stream is idle in this time
         self.phases.enter("forward")
         self.work(40)
         late = clock.mark()
@@ -210,7 +210,7 @@ class OnADevice(unittest.TestCase):
 
 
 class WhereItTrains(unittest.TestCase):
-    """Decided by backward passes; `called_on` is what the last forward pass says."""
+    """Backward passes decide which device is the training device. `called_on` is the device of the last forward pass."""
 
     def setUp(self):
         patch = Device().patch()

@@ -1,4 +1,4 @@
-"""A few steps that the profiler records, and the numbers of such a recording."""
+"""Tests of the few steps that torch's profiler records, and of the numbers that the hook computes from them."""
 
 import gzip
 import json
@@ -43,7 +43,7 @@ class Numbers(unittest.TestCase):
         self.assertEqual(found["top"], [("gemm", 0.625), ("reduce", 0.25), ("add", 0.125)])
         self.assertAlmostEqual(found["idle_share"], 0.3)
         self.assertAlmostEqual(found["copy_overlap"], 0.5)
-        # 30 whole, 10 at a quarter, 10 at half, 10 at three quarters, 10 at a quarter
+        # Of 100 µs, all SMs are busy for 30, half for 10, three quarters (two streams) for 10, and a quarter for twice 10.
         self.assertAlmostEqual(found["sm_efficiency"], 0.475)
         self.assertAlmostEqual(found["occupancy"], (50 * 0.5 + 10 * 0.25 + 20 * 0.75) / 80)
 

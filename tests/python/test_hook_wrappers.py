@@ -1,4 +1,4 @@
-"""The hook and libraries that wrap models, optimizers and loaders."""
+"""Tests of the hook with libraries that wrap models, optimizers and loaders."""
 
 import importlib.util
 import unittest

@@ -1,4 +1,4 @@
-"""The callbacks of `gputune.integrations` with the real frameworks, and a probe without the hook."""
+"""Tests of the callbacks of `gputune.integrations` with the real frameworks, in a probe without the hook."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Callbacks(unittest.TestCase):
             steps = [event for events in probe.events() for event in events if event["event"] == "step"]
         return [(step["samples"], step.get("loss")) for step in steps]
 
-    # The models of torch have weights of 1, which training does not change: the loss of each sample is (1 + 1)².
+    # The weights of the torch models are 1, and training does not change them: the loss of each sample is (1 + 1)² = 4.
 
     @needs("torch", "lightning")
     def test_lightning(self):

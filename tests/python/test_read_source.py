@@ -1,4 +1,4 @@
-"""Tests of the reader of a script's source, which `gputune init` runs in the script's interpreter."""
+"""Tests of `read_source`, which reads a script's source. `gputune init` runs it in the script's interpreter."""
 
 import pathlib
 import re

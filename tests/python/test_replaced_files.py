@@ -1,4 +1,4 @@
-"""A script that opens its own settings file gets the rendered file, however it opens the file."""
+"""Tests that a script gets the rendered file when it opens its own settings file, by any function."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import harness
 
-#: Each line opens config.yaml in another way; the last lines must see the script's own files.
+#: Each entry of `found` opens config.yaml in another way. Entries of `own` must show the script's own files.
 SCRIPT = """
 import codecs, io, json, multiprocessing, os, pathlib, subprocess, sys
 

@@ -1,4 +1,4 @@
-"""The guard of files and the silence of trackers, in processes as a probe starts them, without torch."""
+"""Tests of the guard of the user's files and of silenced trackers, in processes that start as in a probe."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIMIT_SECONDS = 240
 
 
 def digest(folder: Path) -> dict[str, str]:
-    """All below a folder: what it is, its mode and its content."""
+    """The mode of each path below a folder, with the target of a link or the hash of a file's content."""
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_symlink():
@@ -32,7 +32,7 @@ def digest(folder: Path) -> dict[str, str]:
 
 
 class Probe(unittest.TestCase):
-    """A project with files of an earlier run, and what a probe of it finds in its environment."""
+    """A project with files of an earlier run, and the folders and variables that gputune gives to a probe of it."""
 
     def setUp(self) -> None:
         self.root = Path(self.enter(tempfile.TemporaryDirectory()))

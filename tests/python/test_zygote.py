@@ -1,4 +1,6 @@
-"""What a zygote's parts do by themselves; whole searches with one are in tests/with_python/warm.rs.
+"""Tests of the parts of a zygote, the process that imports a script's packages once and forks a child for each probe.
+
+Tests of whole searches with a zygote are in tests/with_python/warm.rs.
 
 Run with `python -m unittest discover -s tests/python`.
 """
@@ -28,7 +30,7 @@ def guards(modules=(), environment=None, load_time=("OMP_",), own=()):
 
 
 def python(code, *arguments, env=None):
-    """Runs code in a Python of its own, which finds the package."""
+    """Runs code in a new Python process that can import the package. Returns stdout and stderr."""
     environment = {**os.environ, "PYTHONPATH": PACKAGE, **(env or {})}
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments], env=environment, capture_output=True, text=True, timeout=240
@@ -120,7 +122,7 @@ class TheGuards(unittest.TestCase):
         self.assertEqual(output, "an import started 1 native thread\n", errors)
 
     def test_nvml_may_be_open_but_the_driver_of_cuda_may_not_be_initialised(self):
-        """A library in place of the driver, and a file in place of /dev/nvidiactl, which NVML keeps open."""
+        """Uses a small library as the driver, and a file as /dev/nvidiactl, which NVML keeps open."""
         compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
         if compiler is None:
             self.skipTest("no C compiler")
@@ -160,7 +162,7 @@ class TheGuards(unittest.TestCase):
         self.assertIn("the script sets TOO itself", reason("TOO"))
         self.assertIsNone(reason("LATER"))
         self.assertIsNone(reason("TOO", own=["TOO"]))
-        os.environ["TOO"] = "1"  # as an import did
+        os.environ["TOO"] = "1"  # as if an import had set it
         try:
             self.assertIsNone(reason("TOO"))
         finally:

@@ -1,4 +1,7 @@
-"""Writes the changes that `next` names into a script: by place and code, as a person would. Arguments: next, script."""
+"""Applies the edits in the file `next` to a script, by place and code, as a user would. Prints the new script.
+
+Arguments: the file `next`, the script.
+"""
 
 import ast
 import re
@@ -6,7 +9,7 @@ import sys
 
 
 def edits(text):
-    """Place, what is to be done there, and the lines of code."""
+    """The edits in a text: for each its place, its description, and its lines of code."""
     found = []
     for line in text.split("\n# ")[2:]:
         if line.startswith("    "):
@@ -19,7 +22,7 @@ def edits(text):
 
 
 def set_arguments(tree, line, name, table, code):
-    """Gives arguments to a call; those that come in a table are taken out of it."""
+    """Sets arguments of the call of `name` at a line. If the call passes `**table`, removes these names from the table."""
     wanted = ast.parse(f"f({code})", mode="eval").body.keywords
     names = [keyword.arg for keyword in wanted]
     (call,) = [

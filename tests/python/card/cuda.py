@@ -1,7 +1,7 @@
-"""The functions of `torch.cuda` for a device that is not there.
+"""The functions of `torch.cuda` for the stand-in.
 
-As in CUDA, the first question of a process decides which devices it sees (CUDA_VISIBLE_DEVICES at that time), and from then
-on its forked children cannot use any.
+As in CUDA, the first call of a process decides which devices it sees: CUDA_VISIBLE_DEVICES at that time. Children that are
+forked after this call cannot use a device.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, Optional
 
 from card import memory, record, streams, tensors
 
-#: How many devices the machine has, from the environment.
+#: The environment variable with the number of devices; 1 if it is not set.
 DEVICES = "CARD_DEVICES"
-#: Its compute capability, from the environment.
+#: The environment variable with the compute capability; 9.0 if it is not set.
 CAPABILITY = "CARD_CAPABILITY"
 
 _FORKED = (
@@ -24,12 +24,12 @@ _FORKED = (
 
 
 class _Driver:
-    """What a process knows of CUDA."""
+    """The state of CUDA in this process."""
 
     def __init__(self) -> None:
-        self.visible: Optional[int] = None  # devices, from the first question on
+        self.visible: Optional[int] = None  # number of devices; `None` before the first call
         self.is_initialized = False
-        self.is_child = False  # of a process that had asked
+        self.is_child = False  # forked after the first call of the parent
 
     def ask(self, name: str) -> int:
         record.write("ask", name)
@@ -55,7 +55,7 @@ def _visible() -> int:
 
 
 def lazy_init() -> None:
-    """`torch.cuda._lazy_init`, which PyTorch calls where a device is used."""
+    """`torch.cuda._lazy_init`, which PyTorch calls before it uses a device."""
     import torch
 
     if _driver.is_initialized:
@@ -71,7 +71,7 @@ def lazy_init() -> None:
     for call, _ in torch.cuda._queued_calls:
         try:
             call()
-        except Exception:  # what it asks of the device is not there to be asked
+        except Exception:  # the call needs a function that the stand-in does not have
             traceback.print_exc()
 
 
@@ -93,7 +93,7 @@ def _asked(name: str, answer: Any) -> Any:
 
 
 def _used(name: str, answer: Any) -> Any:
-    """A function that needs the device."""
+    """A function of `torch.cuda` that initializes the device. It returns `answer`, or the result of `answer`."""
 
     def function(*args: Any, **kwargs: Any) -> Any:
         _driver.ask(name)
@@ -118,7 +118,7 @@ def _capability(device: Any = None) -> tuple[int, int]:
 
 
 class _Device:
-    """As `torch.cuda.device`."""
+    """Like `torch.cuda.device`, but all work stays on the same device."""
 
     def __init__(self, device: Any = None) -> None:
         pass
@@ -177,7 +177,7 @@ _FUNCTIONS: dict[str, Any] = {
 
 
 def install(cuda: Any) -> None:
-    """Puts the functions into the module `torch.cuda`, which has just been loaded."""
+    """Replaces the functions of the module `torch.cuda`, which has just been loaded."""
     for name, function in _FUNCTIONS.items():
         setattr(cuda, name, function)
     cuda.memory._snapshot = _used("_snapshot", memory.snapshot)
@@ -188,7 +188,7 @@ def install(cuda: Any) -> None:
 
 
 def install_accelerator(accelerator: Any) -> None:
-    """The same questions by their newer names (torch 2.6)."""
+    """Replaces the functions of `torch.accelerator`, the newer names of the same functions (torch 2.6)."""
     import torch
 
     def current(check_available: bool = False) -> Any:
@@ -197,7 +197,7 @@ def install_accelerator(accelerator: Any) -> None:
     accelerator.is_available = _asked("accelerator.is_available", lambda: _driver.ask("is_available") > 0)
     accelerator.device_count = device_count
     accelerator.current_accelerator = current
-    # Dynamo knows functions by their identity, so these are others than those of torch.cuda.
+    # Dynamo distinguishes functions by identity, so these must not be the same objects as in torch.cuda.
     accelerator.current_stream = lambda device=None: streams.current_stream(device)
     accelerator.synchronize = lambda device=None: streams.synchronize(device)
     accelerator.set_device_index = accelerator.set_device_idx = _used("accelerator.set_device_index", None)
@@ -205,7 +205,7 @@ def install_accelerator(accelerator: Any) -> None:
 
 
 def install_pinning(torch: Any) -> None:
-    """Pinned memory is ordinary memory that says so."""
+    """Replaces `pin_memory`, which returns an ordinary copy, and `is_pinned`, which knows the addresses of these copies."""
     pinned: set[int] = set()
 
     def pin_memory(tensor: Any, device: Any = None) -> Any:

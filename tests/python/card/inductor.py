@@ -1,7 +1,7 @@
-"""`torch.compile` on the device: the graphs that dynamo finds, run as they are.
+"""Replaces Inductor, the compiler of `torch.compile`: the graphs that Dynamo finds run uncompiled.
 
-In the modes with CUDA graphs, a gradient that is made in the backward pass is in memory of the graph, and the next run makes
-it unusable, as `torch/_inductor/cudagraph_trees.py` does (`dealloc_current_path_weakrefs`).
+In the modes with CUDA graphs, a gradient that the backward pass creates is in the memory of the graph. The next run makes
+it unusable, as `dealloc_current_path_weakrefs` in `torch/_inductor/cudagraph_trees.py` does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class _Graphed:
 
     def __init__(self, function: Any) -> None:
         self._function = function
-        self._nodes: dict[int, Any] = {}  # those that accumulate gradients; a tensor alone does not keep its node
+        self._nodes: dict[int, Any] = {}  # AccumulateGrad nodes by tensor, which no tensor keeps alive
         self._outputs: list[weakref.ref[Any]] = []
 
     def __call__(self, *inputs: Any) -> Any:
@@ -56,7 +56,7 @@ class _Graphed:
 
 
 def install(compile_fx: Any) -> None:
-    """Takes the place of the compiler in `torch._inductor.compile_fx`."""
+    """Replaces the compiler in `torch._inductor.compile_fx`."""
 
     def compiled(model: Any, inputs: Any, *args: Any, config_patches: Optional[dict[str, Any]] = None, **kwargs: Any) -> Any:
         has_graphs = (config_patches or {}).get("triton.cudagraphs", False)

@@ -1,8 +1,9 @@
-"""The caching allocator of a device, as far as its numbers go: `torch.cuda.caching_allocator_alloc` takes memory of it.
+"""The numbers of a device's caching allocator. Only `torch.cuda.caching_allocator_alloc` takes memory, tensors do not.
 
-It follows `c10/cuda/CUDACachingAllocator.cpp`: freed memory stays in its segment until `empty_cache`, which waits for the
-device as cudaFree does; an allocation that does not fit empties the cache and is tried again (`num_alloc_retries`), and is then
-an error (`num_ooms`). Resetting the peaks sets them to what is in use, so that of reserved memory is the cache as it is.
+It follows `c10/cuda/CUDACachingAllocator.cpp`. Freed memory stays in its segment until `empty_cache`, which waits for the
+device as cudaFree does. An allocation that does not fit empties the cache and is tried again (`num_alloc_retries`); if it
+still does not fit, it is an error (`num_ooms`). A reset sets each peak to the current number, so the new peak of reserved
+memory includes the cache.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from card import record, streams
 
 GIB = 1 << 30
 TOTAL = 80 * GIB
-#: What the driver's context and libraries take.
+#: Memory of the driver's context and libraries, outside the allocator.
 CONTEXT = GIB
-#: The unit of segments.
+#: Sizes are rounded up to a multiple of this number of bytes.
 _UNIT = 2 << 20
 _pointers = itertools.count(1 << 40)
 _KINDS = ("allocated", "active", "reserved", "inactive_split")
@@ -33,7 +34,7 @@ class _Segment:
 
 
 class _Allocator:
-    """That of one device. A first GiB is taken from the start, as if by a model."""
+    """The allocator of one device. From the start it has 1 GiB in use, as if by a model."""
 
     def __init__(self) -> None:
         self.fraction = 1.0
@@ -164,5 +165,5 @@ def get_per_process_memory_fraction(device: Any = None) -> float:
 
 
 def statistic(name: str) -> Any:
-    """A function for one number of the statistics, such as `max_memory_allocated`."""
+    """Returns a function that reads one number of the statistics, such as `max_memory_allocated`."""
     return lambda device=None: memory_stats(device)[name]

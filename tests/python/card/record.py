@@ -1,4 +1,4 @@
-"""Who asks CUDA for something, and who waits for the device: lines of JSON in the file that CARD_LOG names."""
+"""Logs who calls CUDA and who waits for the device, as lines of JSON in the file that CARD_LOG names."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ LOG = "CARD_LOG"
 
 _HOOK = f"{os.sep}gputune{os.sep}_hook{os.sep}"
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-#: Lines on which the hook only hands on what the script does.
+#: Lines of the hook that only forward a call of the script.
 _HANDS_ON = re.compile(r"\b(original|call|_call_impl|closure|compiled)\(")
 
 _file: Optional[int] = None
 
 
 def write(kind: str, name: str, **more: Any) -> None:
-    """Notes that `name` was asked for or waited for, by whom, and where."""
+    """Logs a call of `name`, or a wait for it, with the caller and its line. `kind` is `ask`, `wait` or `memory`."""
     global _file
     path = os.environ.get(LOG)
     if path is None:
         return
     if _file is None:
-        _file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)  # by `open` the hook would count what is written
+        _file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)  # the hook counts what is written through `open`
     who, where = _who()
     entry = {"kind": kind, "name": name, "by": who, "where": where, "pid": os.getpid(), "time": time.perf_counter()}
     os.write(_file, (json.dumps({**entry, **more}) + "\n").encode())
 
 
 def _who() -> tuple[str, str]:
-    """The innermost code that is neither the stand-in's nor a library's, and wants it for itself."""
+    """The caller and its line: the innermost frame of the script, or of the hook if it does not only forward a call."""
     frame: Any = sys._getframe(2)
     while frame is not None:
         path, line = frame.f_code.co_filename, frame.f_lineno

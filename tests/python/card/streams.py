@@ -1,4 +1,4 @@
-"""Streams whose work takes time, and events that are reached once the work before them is done."""
+"""Streams whose work takes time, and events that complete when the work before them is done."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any, Iterator, Optional
 
 from card import record
 
-#: What it costs the host to record an event, in microseconds, from the environment: 10 on a real GPU, with Python's part.
+#: The environment variable with the host's microseconds to record an event. On a real GPU it takes 10, Python's part included.
 EVENT_COST = "CARD_EVENT_MICROSECONDS"
 
-#: Nanoseconds of a cycle of `torch.cuda._sleep`.
+#: Seconds of a cycle of `torch.cuda._sleep`.
 CYCLE_SECONDS = 1e-9
 
 
 class Stream:
-    """What is queued here is done in its order, and beside what other streams do."""
+    """A queue of work that is done in order, concurrently with the work of other streams."""
 
     _made = 0
 
@@ -27,7 +27,7 @@ class Stream:
         Stream._made += 1
         self.stream_id = self.cuda_stream = Stream._made
         self.device = _torch_device(device)
-        self.done = 0.0  # when all that is queued is done, by the host's clock
+        self.done = 0.0  # when all queued work is done, in seconds of `time.perf_counter`
 
     def queue(self, seconds: float) -> None:
         self.done = max(self.done, time.perf_counter()) + seconds
@@ -54,7 +54,7 @@ class Stream:
 
 
 class Event:
-    """As `torch.cuda.Event`, with its errors."""
+    """Like `torch.cuda.Event`, with its errors."""
 
     made = recorded = 0
     _cost = float(os.environ.get(EVENT_COST, "0")) * 1e-6
@@ -98,7 +98,7 @@ class Event:
 
 
 class Graph:
-    """As `torch.cuda.CUDAGraph`: what was queued while it was captured takes its time with each replay."""
+    """Like `torch.cuda.CUDAGraph`: each replay queues as many seconds of work as the capture contained."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._seconds = 0.0
@@ -118,7 +118,7 @@ class Graph:
 
 
 class graph:
-    """As `torch.cuda.graph`."""
+    """Like `torch.cuda.graph`."""
 
     def __init__(self, cuda_graph: Graph, *args: Any, **kwargs: Any) -> None:
         self._graph = cuda_graph
@@ -165,7 +165,7 @@ def is_capturing() -> bool:
 
 
 def sleep(cycles: int) -> None:
-    """Work that takes this long on the device, and no time here."""
+    """Queues work that takes `cycles` on the device. The host does not wait."""
     captured = getattr(_local, "captured", None)
     if captured is not None:
         captured._seconds += cycles * CYCLE_SECONDS
@@ -179,7 +179,7 @@ def synchronize(device: Any = None) -> None:
 
 
 def wait_for_stream() -> None:
-    """The host needs what the device has computed."""
+    """Waits for the current stream, because the host needs its result."""
     wait_until(current_stream().done, "tensor")
 
 

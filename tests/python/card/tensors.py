@@ -19,7 +19,7 @@ _kept: list[Any] = []
 
 
 def missing() -> Optional[str]:
-    """Why there can be no such tensors here; nothing where there can."""
+    """The reason why this machine cannot have such tensors; `None` if it can."""
     import torch
 
     if torch.version.cuda is None or torch.version.hip is not None:
@@ -38,14 +38,14 @@ def _compiler() -> Optional[str]:
 
 
 def library(torch: Any) -> Path:
-    """Where the extension for this torch is, or is to be."""
+    """The path of the extension for this version of torch. The file may not exist yet."""
     target = Path(os.environ.get("CARGO_TARGET_DIR") or _SOURCE.parents[3] / "target")
     digest = hashlib.sha256(_SOURCE.read_bytes() + torch.__version__.encode() + sys.version.encode()).hexdigest()[:16]
     return target / "card" / f"tensors-{digest}.so"
 
 
 def build() -> Path:
-    """Compiles the extension, unless it is there: 20 seconds of a core."""
+    """Compiles the extension if it does not exist, which takes about 20 seconds of one core. Returns its path."""
     import torch
 
     built = library(torch)
@@ -70,7 +70,7 @@ def build() -> Path:
 
 
 def install(wait: Callable[[], None]) -> None:
-    """Puts the device in place, in a torch that can have it; `wait` is called where the host needs a number of it."""
+    """Installs the device if torch was built with CUDA. It calls `wait` when the host needs a result of the device."""
     import torch
 
     if torch.version.cuda is None or _kept:
@@ -78,5 +78,5 @@ def install(wait: Callable[[], None]) -> None:
     loaded = ctypes.PyDLL(str(build()))
     callback = ctypes.CFUNCTYPE(None)(wait)
     _kept.extend((loaded, callback))
-    torch._C._set_cudnn_enabled(False)  # its convolutions ask for the library before they ask for a kernel
+    torch._C._set_cudnn_enabled(False)  # cuDNN's convolutions need the library, which is not here
     loaded.gputune_card_install(callback)

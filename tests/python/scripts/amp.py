@@ -1,7 +1,13 @@
-"""Mixed precision by the script itself: autocast, and a GradScaler (SCALER=1) or that of FSDP (SCALER=sharded).
+"""Trains with mixed precision of its own.
 
-Gradients are clipped with CLIP=1, with CLIP=total by their norm, with CLIP=sharded by FSDP, which shards a part of the model
-with FSDP=1. FUSED=1 has a fused optimizer. With OVERFLOW=1 the gradients of the third step are infinite.
+Variables of the environment:
+
+- REGION=0: autocast is off
+- SCALER: `1` for a GradScaler, `sharded` for the ShardedGradScaler of FSDP
+- CLIP: clips gradients with `clip_grad_norm_` (`1`), by their total norm (`total`), or with FSDP (`sharded`)
+- FSDP: FSDP shards a part of the model
+- FUSED=1: a fused optimizer
+- OVERFLOW=1: the gradients of the third step are infinite
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""A model whose statistics depend on the batch."""
+"""Trains a model with batch normalisation. The loader has a BatchSampler as its sampler."""
 
 import os
 

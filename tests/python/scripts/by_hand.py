@@ -9,7 +9,7 @@ DEVICE = os.environ.get("DEVICE", "cpu")
 
 zeroes_by_hand = "ZERO_BY_HAND" in os.environ
 model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1)).to(DEVICE)
-# Where steps are found, gputune ends the script.
+# If gputune finds no steps, it does not end the script, so the data is small.
 samples = 4000 if zeroes_by_hand else 100_000
 data = torch.randn(samples, 8).to(DEVICE)
 for begin in range(0, samples, 2):

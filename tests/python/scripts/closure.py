@@ -1,4 +1,4 @@
-"""An optimizer that names its closure in its own way."""
+"""Trains with an optimizer whose `step` gives the argument `closure` another name."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Prints how long a short step keeps a core busy, in microseconds: next to nothing is computed."""
+"""Prints the median CPU time of a step in microseconds. The model is so small that the step computes almost nothing."""
 
 import os
 import time

@@ -1,4 +1,8 @@
-"""Data-parallel training; FAIL names a rank that raises an error, SPAWN starts the ranks from here, BARRIER makes them meet."""
+"""Data-parallel training.
+
+FAIL is the number of a rank that raises an error. SPAWN is a file by which ranks that this script spawns find each other; without
+it torchrun starts the ranks. BARRIER adds a barrier after each step.
+"""
 
 import os
 

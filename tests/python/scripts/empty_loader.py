@@ -1,6 +1,7 @@
-"""A loader for evaluation has no batch, with gradients on before training; with ALONE=1 the loader that trains has none.
+"""Before training, iterates with gradients on over a loader for evaluation that has no batch.
 
-COUNT is how many samples the loader without a batch has, KILLED=1 skips the exit handlers.
+With ALONE the training loader itself has no batch. COUNT is the number of samples of the loader without a batch. SHUFFLE
+shuffles, EPOCHS is the number of epochs, and KILLED ends the process without exit handlers.
 """
 
 import os

@@ -1,4 +1,12 @@
-"""Prints which samples each epoch saw, in batches of which sizes. MODEL=scaled has batch normalisation, REGION=1 autocast."""
+"""Trains without end, and prints the indices of the samples in each batch of an epoch.
+
+Variables of the environment:
+
+- LENGTH: samples of the dataset
+- SAMPLER: the batch sampler: `sized` (with a length), `wrapped` (around torch's), or any other value (without a length)
+- TWICE: a second loader next to the first. PICTURE: looks at a batch of the loader in each step.
+- MODEL=scaled: batch normalisation. REGION: autocast. COMPILE: compiles the model.
+"""
 
 import os
 import time
@@ -20,7 +28,7 @@ class Numbers(Dataset):
 
 
 class Pairs:
-    """Batches by another way than torch's."""
+    """A batch sampler that is not a `BatchSampler` of torch, and has no length."""
 
     def __init__(self, data, batch_size):
         self.sampler, self.batch_size = RandomSampler(data), batch_size
@@ -35,14 +43,14 @@ class Pairs:
 
 
 class Sized(Pairs):
-    """Whose length is known."""
+    """A batch sampler with a length."""
 
     def __len__(self):
         return len(self.sampler) // self.batch_size
 
 
 def zipped(loader):
-    """The batches of the loader, beside those of another with TWICE=1."""
+    """The batches of the loader. With TWICE a second loader gives a batch in each step, which is not used."""
     if beside is None:
         return loader
     return (first for first, _ in zip(loader, beside))
@@ -51,7 +59,7 @@ def zipped(loader):
 torch.manual_seed(0)
 data = Numbers()
 class Wrapped:
-    """A batch sampler around another, as Accelerate's."""
+    """A batch sampler that wraps another batch sampler, as in Accelerate."""
 
     def __init__(self, inner):
         self.batch_sampler = inner
@@ -79,7 +87,7 @@ while True:
     try:
         for inputs, indices in zipped(loader):
             if os.environ.get("PICTURE"):
-                next(iter(loader))  # such as one to look at
+                next(iter(loader))  # as a script does to look at a batch
             seen.append(indices.tolist())
             optimizer.zero_grad()
             with region:

@@ -1,4 +1,4 @@
-"""No loader is shuffled, and evaluation comes first, with gradients on."""
+"""Trains without shuffled loaders. Evaluation comes first, with gradients on."""
 
 import os
 

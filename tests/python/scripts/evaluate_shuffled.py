@@ -1,4 +1,7 @@
-"""Loaders for evaluation are shuffled like the one that trains; LATE makes one anew for each evaluation."""
+"""Evaluates with loaders that are shuffled like the training loader.
+
+FIRST also evaluates before training. LATE makes a new loader for each evaluation.
+"""
 
 import os
 

@@ -1,6 +1,12 @@
-"""A script with something to see: images read by each sample, a tensor read in each step, lines printed and written.
+"""A script for the experiments of a probe: it reads files, reads the loss in each step, and prints and writes lines.
 
-DATA is a folder for its files, KIND what they are; WORKERS, FAULT and INPLACE change it further.
+Variables of the environment:
+
+- DATA: the folder for its files. KIND: `images` for a file of each sample, `npy` for one mapped file.
+- WORKERS: loader workers. START: their start method. KEEP: they persist. SLOW_WORKER: the second worker is slow.
+- FAULT: sample 5 raises an error (`raise`) or kills its worker (`kill`)
+- INPLACE: the script changes each batch
+- EPOCHS: number of epochs
 """
 
 import logging

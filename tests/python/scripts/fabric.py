@@ -1,4 +1,4 @@
-"""Lightning Fabric, whose wrapper hands on to the inner module what is set on it."""
+"""Trains with Lightning Fabric. Its wrapper passes attributes that are set on it to the inner module."""
 
 import torch
 from lightning.fabric import Fabric

@@ -40,7 +40,7 @@ for number, (inputs,) in enumerate(loader):
             raise RuntimeError(f'NVML_SUCCESS == r INTERNAL ASSERT FAILED at "{place}":1154, please report a bug to PyTorch.')
         if fault == "host":
             torch.empty(1 << 60)
-        if fault == "helper":  # trains for itself and fails
+        if fault == "helper":  # another training, which fails
             environment = {**os.environ, "FAULT": "error"}
             print("helper", subprocess.run([sys.executable, __file__], env=environment).returncode)
         if fault == "exit":

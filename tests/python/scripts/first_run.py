@@ -1,4 +1,7 @@
-"""A loader for each epoch, of a class of its own, whose batch sampler is wrapped. Prints its batches, then the notes about it."""
+"""Makes for each epoch a loader with a new class of dataset and a wrapped batch sampler.
+
+Prints the size of each batch, then the notes of the first run.
+"""
 
 import argparse
 import glob

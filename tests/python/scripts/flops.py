@@ -1,4 +1,11 @@
-"""Layers whose operations are easy to count. An epoch has three steps, so that workers start anew in the second step's epoch."""
+"""Trains layers whose operations are easy to count. An epoch has only three steps, so workers start often.
+
+Variables of the environment:
+
+- KIND: `linear`, `convolution` or `attention`
+- WORKERS: loader workers. EVALUATE: evaluates after each step. COMPILED: compiles the model.
+- WITHOUT: torch has no formulas of operations
+"""
 
 import os
 import sys
@@ -11,7 +18,7 @@ DEVICE, KIND = os.environ.get("DEVICE", "cpu"), os.environ.get("KIND", "linear")
 
 
 if os.environ.get("WITHOUT"):
-    sys.modules["torch.utils.flop_counter"] = None  # as in a torch without it
+    sys.modules["torch.utils.flop_counter"] = None  # as in a version of torch without this module
 
 
 class Attention(nn.Module):

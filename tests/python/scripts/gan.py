@@ -1,4 +1,4 @@
-"""Two optimizers in turn."""
+"""Trains with two optimizers, which both step for each batch."""
 
 import os
 

@@ -1,10 +1,16 @@
-"""Trains on images as public scripts do: transforms in workers, two epochs with an evaluation after each.
+"""Trains on images as public scripts do: transforms in workers, and an evaluation after each epoch.
 
-Further, by the environment: WORKERS; LOAD and STEP are milliseconds of a batch in a worker and of a step on the device;
-DRY_RUN tries the model on the CPU first, with a batch; PREFETCH copies in a stream of its own; THREAD loads in a thread;
-FUNCTION trains a function instead of a module; VISIBLE sets CUDA_VISIBLE_DEVICES once torch is imported; TORCHVISION
-prepares with its transforms; FORK has a child use the device before this process does; ADAM trains with Adam; SEVERAL has
-two layers at the end.
+Variables of the environment:
+
+- EPOCHS, STEPS (of an epoch), WORKERS
+- LOAD: milliseconds to load a batch. STEP: milliseconds of a step on the device.
+- DRY_RUN: tries the model on the CPU with a batch, before the model is moved to the device
+- PREFETCH: copies batches in a separate stream. THREAD: loads batches in a thread.
+- FUNCTION: trains a function instead of a module
+- VISIBLE: the value of CUDA_VISIBLE_DEVICES, which is set after torch is imported
+- TORCHVISION: uses the transforms of torchvision
+- FORK: a forked child uses the device before this process does
+- ADAM: trains with Adam instead of SGD. SEVERAL: the head has two layers.
 """
 
 import os
@@ -25,7 +31,7 @@ BATCH = 8
 
 
 def to_tensor(picture):
-    """As torchvision's: bytes to numbers from 0 to 1, channels first."""
+    """Like `ToTensor` of torchvision: bytes become numbers from 0 to 1, channels first."""
     return picture.permute(2, 0, 1).contiguous().to(dtype=torch.float32).div(255)
 
 
@@ -46,7 +52,7 @@ if "TORCHVISION" in os.environ:
     old = transforms.Compose([transforms.ToTensor(), transforms.Normalize(MEAN, DEVIATION)])
     new = v2.Compose([v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, DEVIATION)])
 
-    def prepare(picture):  # by both generations of torchvision's transforms
+    def prepare(picture):  # compares both generations of torchvision's transforms
         image = new(tv_tensors.Image(picture.permute(2, 0, 1)))
         assert type(image) is tv_tensors.Image
         torch.testing.assert_close(old(picture.numpy()), image.as_subclass(torch.Tensor))
@@ -82,7 +88,7 @@ class Net(nn.Module):
 
 
 class Prefetcher:
-    """The next batch is copied in a stream of its own, while this one is computed."""
+    """Copies the next batch in a separate stream, while the script computes with the current batch."""
 
     def __init__(self, loader):
         self.loader = loader
@@ -103,7 +109,7 @@ class Prefetcher:
 
 
 class Loading:
-    """Batches are loaded in a thread, two ahead, as by prefetch_generator and many loaders of companies."""
+    """Loads batches in a thread, at most two ahead, as prefetch_generator and many in-house loaders do."""
 
     def __init__(self, loader):
         self.loader = loader
@@ -171,7 +177,7 @@ def main():
     print("weights", next(model.parameters()).dtype, "state", *states, "outputs", outputs.dtype)
     print("layers", sorted(type(part).__name__ for part in model.modules() if isinstance(part, nn.Linear)))
     print("tf32", torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
-    # The median, as a busy machine may stop for seconds.
+    # The median, because a busy machine may pause for seconds.
     took = statistics.median(after - before for before, after in zip(began, began[1:]))
     print("milliseconds a step", round(1e3 * took, 1))
     print("events", getattr(torch.cuda.Event, "made", 0), "recorded", getattr(torch.cuda.Event, "recorded", 0))

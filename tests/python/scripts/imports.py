@@ -1,4 +1,4 @@
-"""Says what the interpreter looks like after `import torch`."""
+"""Prints the parts of the interpreter that the hook may change, after `import torch`."""
 
 import importlib.util
 import sys

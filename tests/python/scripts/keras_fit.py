@@ -1,4 +1,8 @@
-"""Trains with Keras's `fit`: 100 samples in batches of 16, from arrays or from what DATA names."""
+"""Trains with `fit` of Keras on 100 samples.
+
+DATA is `arrays`, `usual` (arrays with the default batch size and a validation split), `generator`, `dataset` (a PyDataset) or
+`tf` (a tf.data.Dataset). All but `usual` have batches of 16. POLICY is a precision policy, EPOCHS the number of epochs.
+"""
 
 import os
 import random

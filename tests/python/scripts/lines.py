@@ -1,5 +1,7 @@
-"""Computes where it is told to: in the dataset, in its collate function, in a sampler, between steps, within the model, or in a call that keeps the
-interpreter's lock."""
+"""Computes for a long time at one place, which PLACE names.
+
+Tests find the line of a place by the comment at the end of the line.
+"""
 
 import ctypes
 import os
@@ -11,6 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 
 PLACE = os.environ["PLACE"]
 LARGE = torch.randn(600, 600)
+#: Sleeps for some microseconds without releasing the interpreter's lock.
 hold = ctypes.PyDLL(None).usleep
 
 
@@ -22,11 +25,12 @@ def burn(milliseconds):
 
 class Data(Dataset):
     def __len__(self):
-        # Epochs are short, because workers write their lines when they end. A slow sampler's are long, so that the start of workers weighs little.
+        # Epochs are short, because workers write their lines when they end. With a slow sampler they are long, so that the
+        # start of workers takes a small share of the time.
         return 800 if PLACE == "sampler" else 64
 
     def __getitem__(self, index):
-        # Rarely and long: on a busy machine, samples of a few milliseconds fall into the next call that releases Python's lock.
+        # Rare and long: on a busy machine, a computation of a few milliseconds counts to the next call that releases the lock.
         if PLACE == "getitem" and index % 8 == 0:
             burn(32)  # getitem
         return torch.randn(8), torch.randn(1)
@@ -39,7 +43,7 @@ def collate(samples):
 
 
 class Choosing(BatchSampler):
-    """Batches that take long to choose."""
+    """A batch sampler that takes long to choose a batch."""
 
     def __iter__(self):
         for batch in super().__iter__():
@@ -54,7 +58,7 @@ def slowly(path, flags):
 
 
 class Slow:
-    """A file whose writes open one that gputune watches."""
+    """A file object whose writes call `open`, which gputune watches."""
 
     def write(self, content):
         with open(os.devnull, "wb", opener=slowly) as file:
@@ -74,7 +78,7 @@ def validate(model):
 
 
 class Layer(nn.Module):
-    """Computes in torch, or in Python."""
+    """A layer that computes in torch or in Python, or does nothing."""
 
     def forward(self, inputs):
         if PLACE == "torch":

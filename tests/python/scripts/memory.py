@@ -1,10 +1,14 @@
-"""Takes memory of the allocator for each batch, in proportion to its size, and gives back that of the batch before.
+"""Allocates 1/8 GiB for each sample of a batch, and frees the memory of the previous batch. Prints the peak at the end.
 
-By the environment, in GiB: TUNING is taken and given back in the first step, as by an autotuner, EARLY before training; TRIED is
-tried in step TRY, and an error about it is caught; SECOND is taken on a second device; LEAK is kept in each step. FRACTION is what
-the process may take.
-FULL is taken in step TRY, and its error ends the script. ENGINE=1 raises cuDNN's error in step TRY, with CAUGHT=1 caught by the
-script. OWN_STEPS=1 reports the steps by `gputune.step`. Prints the peak that the script reads.
+Variables of the environment, sizes in GiB:
+
+- TUNING: allocated and freed in the first step, as by an autotuner. EARLY: allocated and freed before training.
+- TRIED: allocated and freed in step TRY; the script catches an error. FULL: allocated in step TRY; an error ends the script.
+- SECOND: allocated on a second device. LEAK: allocated in each step and never freed.
+- FRACTION: the share of the device that the process may reserve
+- ENGINE: step TRY raises an error of cuDNN. CAUGHT: the script catches this error, prints it and exits.
+- OWN_STEPS: reports steps with `gputune.step`
+- STEPS: number of steps. PAUSE: seconds of a step.
 """
 
 import os
@@ -32,7 +36,7 @@ def attempt(name):
 
 
 class Net(nn.Linear):
-    """A layer for which cuDNN finds no algorithm, once `fails` is set."""
+    """A layer that raises cuDNN's error of a missing algorithm if `fails` is set."""
 
     fails = False
 
@@ -54,7 +58,8 @@ loader = DataLoader(TensorDataset(torch.zeros(1 << 17, 4)), 8)
 held = None
 steps = int(os.environ.get("STEPS", "40"))
 for number, (inputs,) in enumerate(loader, 1):
-    taken = torch.cuda.caching_allocator_alloc(len(inputs) * GIB // 8)  # before the last batch goes, as by `inputs = inputs.cuda()`
+    # The previous batch is freed only after this allocation, as by `inputs = inputs.cuda()`.
+    taken = torch.cuda.caching_allocator_alloc(len(inputs) * GIB // 8)
     if held is not None:
         torch.cuda.caching_allocator_delete(held)
     held = taken

@@ -1,4 +1,7 @@
-"""Makes its DataLoader anew for each epoch: KIND names what it reads, and whether in order."""
+"""Makes a new DataLoader for each epoch.
+
+KIND is `iterable`, `ordered`, `shuffled`, or `shards` (shuffled, with a new dataset for each epoch).
+"""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Batches without a DataLoader."""
+"""Trains on random tensors, without a DataLoader."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""A model whose embedding stays on the host; with OFFLOAD=1 all its parameters do, and only computing is on the device."""
+"""Trains a model whose embedding stays on the host. With OFFLOAD all parameters stay there, and the device only computes."""
 
 import os
 

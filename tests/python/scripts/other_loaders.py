@@ -1,4 +1,7 @@
-"""Trains on batches of a loader that is no DataLoader; LOADER names it."""
+"""Trains on batches of a loader that is not a DataLoader. LOADER names the loader.
+
+Tests find a line by the comment at its end.
+"""
 
 import os
 import queue
@@ -36,7 +39,7 @@ def batches(count):
 
 
 class Prefetcher:
-    """Fetches in a thread."""
+    """Fetches batches in a thread."""
 
     def __init__(self, loader):
         self.loader, self.queue = loader, queue.Queue(2)

@@ -1,4 +1,7 @@
-"""A subclass of DataLoader that calls none of its methods, as torchdata's StatefulDataLoader does, or that one (STATEFUL)."""
+"""Trains with a subclass of DataLoader that does not call `__init__` and `__iter__` of DataLoader.
+
+The StatefulDataLoader of torchdata is such a class; with STATEFUL the script uses it.
+"""
 
 import os
 
@@ -19,7 +22,7 @@ class Own(DataLoader):
 
 
 class Lists(DataLoader):
-    """What it gives is no iterator of torch's."""
+    """A loader whose iterator is not an iterator of torch."""
 
     def __iter__(self):
         return iter([torch.ones(1)])

@@ -5,7 +5,7 @@ import multiprocessing
 import gputune
 
 if __name__ != "__main__":
-    import torch  # noqa: F401  (before multiprocessing says what this process is)
+    import torch  # noqa: F401  (before multiprocessing has set up this process)
 
 
 def work(index):

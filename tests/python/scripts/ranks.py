@@ -1,8 +1,12 @@
 """Ranks that exchange much or little.
 
-WRAP is ddp, fully_shard, fsdp1 or none; WIDTH that of the layers, ROWS of a batch. REPEAT has each layer compute so
-many times, for as few gradients. OWN_HOOK registers a communication hook of the script's own, or the one of torch that
-it names. CHECK counts the exchanges of weights and gradients that torch makes.
+Variables of the environment:
+
+- WRAP: `ddp`, `fully_shard`, `fsdp1` or `none`
+- WIDTH: width of the layers. ROWS: samples of a batch.
+- REPEAT: how often each layer computes in a step, for more computation with the same gradients
+- OWN_HOOK: registers the communication hook of torch with this name, or else a hook of the script
+- CHECK: counts the exchanges of weights and gradients by torch in steps 11 to 20
 """
 
 import os

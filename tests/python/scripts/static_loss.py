@@ -1,4 +1,4 @@
-"""The loss is in a buffer that the next step overwrites, as the outputs of a model that runs in CUDA graphs are."""
+"""Trains with a loss in a buffer that the next step overwrites, like the outputs of a model in CUDA graphs."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Catches everything, more than once."""
+"""Catches all exceptions of each step, so also the exception by which gputune ends a script."""
 
 import os
 

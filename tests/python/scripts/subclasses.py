@@ -1,4 +1,4 @@
-"""Tensors of other classes go to the device in each step: an image of torchvision, and a layer that has no weights yet."""
+"""Moves special tensors to the device: images of torchvision in each step, then a tensor subclass and lazy layers."""
 
 import os
 
@@ -9,7 +9,7 @@ DEVICE = os.environ.get("DEVICE", "cpu")
 
 
 class Named(torch.Tensor):
-    """Says which functions of torch it is given, by the functions that were there when this class was made."""
+    """Records the functions of torch that it receives. It knows the functions as they were when this class was made."""
 
     KNOWN = {torch.Tensor.to: "to", torch.Tensor.cpu: "cpu", torch.Tensor.cuda: "cuda"}
     seen = []

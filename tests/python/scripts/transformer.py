@@ -1,6 +1,12 @@
-"""Blocks with attention, a scheduler, and an optimizer that has no fused form with OPTIMIZER=RMSprop.
+"""Trains blocks with attention, with a scheduler of the learning rate.
 
-ATTENTION_FAILS is the message of an error of attention.
+Variables of the environment:
+
+- OPTIMIZER: a class of `torch.optim`. EPOCHS: number of epochs.
+- COMPILE: compiles the model, with the backend BACKEND. MODE: compiles the model in this mode.
+- SEEN: prints the argument `dynamic` of each compilation
+- PARTS: backward passes of a step
+- ATTENTION_FAILS: the message of an error that attention raises
 """
 
 import copy
@@ -42,7 +48,7 @@ class Net(nn.Module):
         return self.head(inputs.mean(1))
 
 
-if os.environ.get("SEEN"):  # the argument that reaches torch
+if os.environ.get("SEEN"):  # prints the argument that reaches torch
     import torch._dynamo
 
     optimize = torch._dynamo.optimize

@@ -1,4 +1,4 @@
-"""Says whether the workers were forked from this process, and whether batches come in order: the first worker is slow."""
+"""Prints whether the workers were forked from this process, and whether batches come in order. The first worker is slow."""
 
 import os
 import time
@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 DEVICE = os.environ.get("DEVICE", "cpu")
-PARENT = None  # the process of `main`, in this process and in forked ones
+PARENT = None  # set by `main`; spawned workers do not have it
 
 
 class Slow(Dataset):

@@ -1,4 +1,4 @@
-"""Workers of the start method named by START, which have settings of their own at exit."""
+"""Trains with workers that start by the method START, and prints the settings of the loader."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Puts the stand-in in place in the modules of torch, as soon as each is loaded and before anybody asks them."""
+"""Installs the stand-in in the modules of torch: in each module right after it is loaded, before other code can use it."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(
 
 
 class _Finder:
-    """Calls what belongs to a module once it is loaded."""
+    """Calls the function of a module, in `after`, once the module is loaded."""
 
     def __init__(self, after):
         self._after = after
