@@ -42,10 +42,29 @@ pub(in crate::probe) struct Before {
     pub(in crate::probe) evaluation: f64,
     /// The seconds in which the process was held, and the seconds of skipped steps (`Window::skip`).
     pub(in crate::probe) held: f64,
-    /// The work of skipped steps.
-    pub(in crate::probe) skipped: f64,
-    /// The work of steps that are skipped after the end of an epoch. Their seconds are not in `held`.
-    pub(in crate::probe) behind_end: f64,
+    /// The skipped steps.
+    pub(in crate::probe) skipped: Skipped,
+    /// The steps that are skipped after the end of an epoch. Their seconds are not in `held`.
+    pub(in crate::probe) behind_end: Skipped,
+}
+
+/// Skipped steps (`Window::skip`) and their work.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::probe) struct Skipped {
+    pub(in crate::probe) amount: f64,
+    pub(in crate::probe) steps: u64,
+}
+
+impl Skipped {
+    pub(super) fn include(&mut self, other: Self) {
+        self.amount += other.amount;
+        self.steps += other.steps;
+    }
+
+    /// Replaces the work, in samples, by the number of steps.
+    pub(super) fn count_steps(&mut self) {
+        self.amount = count(self.steps);
+    }
 }
 
 /// The throughput of a probe, and the steps from which it was computed.
@@ -185,8 +204,8 @@ fn over_epochs(observations: &[Observation], ends: &[usize], rate: f64) -> Optio
     let between = whole_epochs(observations, ends);
     let amount: f64 = between.iter().map(|step| step.work.amount).sum();
     let held: f64 = between.iter().map(|step| step.before.held).sum();
-    let skipped: f64 = between.iter().map(|step| step.before.skipped).sum();
-    let behind_ends: f64 = between.iter().map(|step| step.before.behind_end).sum();
+    let skipped: f64 = between.iter().map(|step| step.before.skipped.amount).sum();
+    let behind_ends: f64 = between.iter().map(|step| step.before.behind_end.amount).sum();
     let seconds = observations[last].at - observations[first].at - held + skipped / rate;
     Some(Work { amount: amount + skipped + behind_ends, seconds })
         .filter(|work| last > first && amount > 0.0 && work.seconds > 0.0)
