@@ -121,7 +121,8 @@ impl CommandProber {
             }
             return Ok(tried);
         }
-        let mut session = match self.warm_up(bout, (Side::A, 0), None)? {
+        let place = self.free_place(&[]);
+        let mut session = match self.warm_up(bout, (Side::A, place), None)? {
             Ok(session) => session,
             Err(tried) => return Ok(tried),
         };
