@@ -17,6 +17,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn
 
 SOCKET = "GPUTUNE_SOCKET"
@@ -184,10 +185,12 @@ class Reporter:
 
     def _hear(self, wait: bool) -> None:
         """Reads the orders that have arrived; with `wait`, waits for the next."""
-        if wait and self._socket is not None:
-            arrived = select.poll()
-            arrived.register(self._socket, select.POLLIN)
-            arrived.poll(_LONGEST_WAIT_MS)  # without the lock, so that other threads can send and read
+        connection = self._socket
+        if wait and connection is not None:
+            with suppress(OSError, ValueError):  # another thread may close it
+                arrived = select.poll()
+                arrived.register(connection, select.POLLIN)
+                arrived.poll(_LONGEST_WAIT_MS)  # without the lock, so that other threads can send and read
         with self._lock:
             if self._socket is None:
                 return

@@ -251,10 +251,12 @@ class ShortEpochs(unittest.TestCase):
         self.assertLess(evaluation, 10.0)
 
     def test_a_limit_on_steps_is_told_with_its_option(self):
-        result = run("observe", "epoch_ends.py", stop_after=None, options=("-n", "12"))
-        self.assertEqual((result.code, result.errors), (0, []), result.output)
-        self.assertEqual((result.facts["run.steps"], result.facts["run.steps_option"]), (12, "--max-steps"))
-        self.assertNotIn("run.epochs", result.facts)
+        for options, name in ((("-n", "12"), "--max-steps"), (("limited", "--total-steps", "12"), "--total-steps")):
+            with self.subTest(name):
+                result = run("observe", "epoch_ends.py", stop_after=None, options=options)
+                self.assertEqual((result.code, result.errors), (0, []), result.output)
+                self.assertEqual((result.facts["run.steps"], result.facts["run.steps_option"]), (12, name))
+                self.assertNotIn("run.epochs", result.facts)
 
     def test_a_script_that_ends_before_its_first_step_is_heard(self):
         result = run("observe", "epoch_ends.py", stop_after=None, options=("--epochs", "0"))

@@ -118,6 +118,16 @@ class OtherLoaders(unittest.TestCase):
 
     SCRIPT = harness.SCRIPTS / "other_loaders.py"
 
+    def test_the_line_of_next_is_found_in_a_large_function(self):
+        sys.path.insert(0, str(harness.PYTHON))
+        from gputune._hook.asked_iterators import asking
+
+        # Names after the first 256 need an extended instruction.
+        names = "".join(f"    name_{number}\n" for number in range(300))
+        functions = {}
+        exec(f"def train(it):\n{names}    next(it)\n    next\n", functions)
+        self.assertEqual(asking(functions["train"].__code__).by_next, {302, 303})
+
     def run_with(self, loader, apply=None, mode="observe"):
         return harness.run("other_loaders.py", apply, stop_after=80, env={"LOADER": loader}, experiment={"mode": mode})
 
@@ -133,22 +143,26 @@ class OtherLoaders(unittest.TestCase):
         }
         for loader, (kind, place, name) in loaders.items():
             with self.subTest(loader):
-                result = self.run_with(loader)
-                self.assertEqual((result.code, result.errors), (0, []), result.output)
-                text = json.loads(result.facts["lines.main"])
-                first = first_of(text)
-                self.assertEqual((first["kind"], first["line"]), (kind, line_of(place, self.SCRIPT)), text)
-                self.assertGreater(text["kinds"][kind], 0.6)
-                self.assertEqual(result.facts.get("loader.other"), name)
-                waits = [event["seconds"] for event in result.named("phase") if event["name"] == "data_wait"]
-                self.assertTrue(0.009 < sum(waits[20:]) / len(waits[20:]) < 0.025, waits)
+                harness.without_pauses(lambda: self.check_wait(loader, kind, place, name))
+
+    def check_wait(self, loader, kind, place, name):
+        result = self.run_with(loader)
+        self.assertEqual((result.code, result.errors), (0, []), result.output)
+        self.assertEqual(result.facts.get("loader.other"), name)
+        self.assertIn("lines.main", result.facts)
+        text = json.loads(result.facts["lines.main"])
+        first = first_of(text)
+        self.assertEqual((first["kind"], first["line"]), (kind, line_of(place, self.SCRIPT)), text)
+        self.assertGreater(text["kinds"][kind], 0.6)
+        waits = [event["seconds"] for event in result.named("phase") if event["name"] == "data_wait"]
+        self.assertTrue(0.009 < sum(waits[20:]) / len(waits[20:]) < 0.025, waits)
 
     def test_a_generator_that_trains_is_the_loop(self):
         result = self.run_with("trains")
         first = first_of(json.loads(result.facts["lines.main"]))
         self.assertEqual((first["kind"], first["line"]), ("loop", line_of("trains", self.SCRIPT)))
         seconds = sum(event["seconds"] for event in result.named("phase") if event["name"] == "data_wait")
-        self.assertLess(seconds, 0.1 * 80 * 0.015)
+        self.assertLess(seconds, 0.4 * 80 * 0.015)
         self.assertNotIn("loader.other", result.facts)
 
     def test_settings_that_cannot_be_set_name_the_loader(self):

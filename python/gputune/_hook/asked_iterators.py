@@ -69,12 +69,16 @@ def asking(code: CodeType) -> Asking:
 
 
 def _read(code: CodeType) -> Asking:
-    instructions = [each for each in dis.get_instructions(code) if each.opname not in _BETWEEN]
     starts = dict(dis.findlinestarts(code))
-    loops, lines, by_next = [], set(), set()
+    placed: list[tuple[dis.Instruction, Optional[int]]] = []
     line: Optional[int] = code.co_firstlineno
-    for index, each in enumerate(instructions):
+    for each in dis.get_instructions(code):
         line = starts.get(each.offset, line)
+        if each.opname not in _BETWEEN:
+            placed.append((each, line))
+    instructions = [each for each, _ in placed]
+    loops, lines, by_next = [], set(), set()
+    for index, (each, line) in enumerate(placed):
         if line is None:
             continue
         if each.opname == "FOR_ITER":

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import threading
+from contextlib import suppress
 from types import FrameType
 from typing import Any, Callable, Optional
 
@@ -90,7 +91,8 @@ class FirstRun:
         elif event == "open" and not getattr(self._local, "is_ours", False):
             path, _, flags = arguments
             if isinstance(path, (str, bytes, os.PathLike)) and not (isinstance(flags, int) and flags & _CHANGES):
-                self._note_file(os.path.abspath(os.fsdecode(path)))
+                with suppress(OSError):  # the working folder may be gone
+                    self._note_file(os.path.abspath(os.fsdecode(path)))
 
     def _note_file(self, path: str) -> None:
         is_ours = self._folder and path.startswith(self._folder)

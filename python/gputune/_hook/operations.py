@@ -30,6 +30,7 @@ class Operations:
         self._steps = 0
         self._is_on = False
         self.seconds = 0.0
+        self.seconds_of_step = 0.0
         self.steps_seen = 0
         self.is_inside = False
 
@@ -40,7 +41,9 @@ class Operations:
     def end_step(self, is_marked: bool) -> None:
         """Notes the end of a step, and turns timing on for every eighth step."""
         if self._is_on and not is_marked:
+            self.seconds += self.seconds_of_step
             self.steps_seen += 1
+        self.seconds_of_step = 0.0
         if self._is_on:
             self._suspend()
         self._steps += 1
@@ -77,7 +80,7 @@ def _mode_of(operations: Operations) -> Any:
             try:
                 return func(*args, **(kwargs or {}))
             finally:
-                operations.seconds += clock() - begin
+                operations.seconds_of_step += clock() - begin
                 operations.is_inside = False
 
     return Mode()

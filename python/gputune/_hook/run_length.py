@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from types import FrameType
 from typing import Any, Callable, Optional
 
 from gputune._client import Reporter, at_exit, rank_and_ranks
@@ -37,7 +38,8 @@ class RunLength:
             parsed = original(parser, *args, **kwargs)
             self._arguments = parsed[0]
             options = ((action.dest, action.option_strings) for action in parser._actions)
-            self._options = {dest: max(names, key=len) for dest, names in options if names}
+            # The parser of a subcommand runs within the main parser.
+            self._options.update((dest, max(names, key=len)) for dest, names in options if names)
             return parsed
 
         return parse_known_args
@@ -88,14 +90,29 @@ def _first(owner: Any, names: tuple[str, ...]) -> Optional[float]:
 
 def _of_trainer() -> tuple[Optional[float], Optional[float]]:
     """The epochs and the steps of the transformers or Lightning trainer on the stack; `None` without a limit."""
-    frame: Any = sys._getframe()
+    frame: Optional[FrameType] = sys._getframe()
     while frame is not None:
-        owner = frame.f_locals.get("self")
-        module = type(owner).__module__ or ""
-        if module.startswith("transformers.") and hasattr(owner, "train_dataset"):
+        owner = _self_of(frame)
+        modules = [kind.__module__ or "" for kind in type(owner).__mro__]
+        if any(module.startswith("transformers.") for module in modules) and hasattr(owner, "train_dataset"):
             arguments = getattr(owner, "args", None)
             return _first(arguments, ("num_train_epochs",)), _first(arguments, ("max_steps",))
-        if "lightning" in module.split(".")[0] and hasattr(owner, "fit_loop"):
+        if any("lightning" in module.split(".")[0] for module in modules) and hasattr(owner, "fit_loop"):
             return _first(owner, ("max_epochs",)), _first(owner, ("max_steps",))
         frame = frame.f_back
     return None, None
+
+
+def _self_of(frame: FrameType) -> Any:
+    """The object whose method runs in a frame of transformers or Lightning; `None` for other frames.
+
+    Until Python 3.12 the dictionary `f_locals` keeps a function's variables alive, so this clears it.
+    """
+    code = frame.f_code
+    if code.co_varnames[:1] != ("self",) or not any(name in code.co_filename for name in ("transformers", "lightning")):
+        return None
+    known = frame.f_locals
+    owner = known.get("self")
+    if sys.version_info < (3, 13):
+        known.clear()
+    return owner

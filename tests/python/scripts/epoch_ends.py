@@ -22,7 +22,10 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=3)
 parser.add_argument("--workers", type=int, default=0)
 parser.add_argument("-n", "--max-steps", type=int, default=-1)
+command = parser.add_subparsers().add_parser("limited")
+command.add_argument("--total-steps", type=int)
 args = parser.parse_args()
+steps = getattr(args, "total_steps", args.max_steps)
 model = nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 training = DataLoader(Slow(800, 0.0025), batch_size=2, shuffle=True, num_workers=args.workers)
@@ -34,8 +37,8 @@ for epoch in range(args.epochs):
         optimizer.zero_grad()
         model(batch).mean().backward()
         optimizer.step()
-        args.max_steps -= 1
-        if args.max_steps == 0:
+        steps -= 1
+        if steps == 0:
             raise SystemExit
     model.eval()
     with torch.no_grad():
