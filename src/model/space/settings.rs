@@ -233,9 +233,14 @@ impl Settings {
                 *value = (*new).clone();
             }
         }
-        for parameter in space.parameters() {
-            let holds = parameter.condition().is_none_or(|when| when.holds(|name| changed.get(name)).unwrap_or(false));
-            changed.entries.retain(|(name, _)| holds || name != parameter.name());
+        // A parameter comes after the parameters that its condition uses, directly or through derived values.
+        for parameter in space.plan.order.iter().filter_map(|&at| space.parameters.get(at)) {
+            let Some(when) = parameter.condition() else { continue };
+            let mut known = changed.clone();
+            known.derive(space);
+            if !when.holds(|name| known.get(name)).unwrap_or(false) {
+                changed.entries.retain(|(name, _)| name != parameter.name());
+            }
         }
         changed.derive(space);
         changed
@@ -352,6 +357,25 @@ mod tests {
         let settings = space.settings(&space.first().unwrap());
         assert_eq!(settings.line(), "x=2 y=1 b=30 a=3");
         assert_eq!(settings.changed(&[("x", &Value::Int(7))], &space).line(), "x=7 y=1 b=80 a=8");
+    }
+
+    #[test]
+    fn a_condition_on_a_derived_value_is_checked_with_the_changed_settings() {
+        let space = Space::builder()
+            .parameter(Parameter::values("window", [8]).when(expression("scaler")))
+            .parameter(Parameter::values("scaler", [true]).when(expression("half")))
+            .parameter(Parameter::values("prefetch", [4]).when(expression("loads")))
+            .parameter(Parameter::values("precision", ["fp16"]))
+            .parameter(Parameter::values("workers", [2]))
+            .derive("half", expression("precision != 'fp32'"))
+            .derive("loads", expression("workers > 0"))
+            .build()
+            .unwrap();
+        let settings = space.settings(&space.first().unwrap());
+        let line = "window=8 scaler=true prefetch=4 precision=fp16 workers=2 half=true loads=true";
+        assert_eq!(settings.line(), line);
+        let changed = settings.changed(&[("precision", &Value::from("fp32"))], &space);
+        assert_eq!(changed.line(), "prefetch=4 precision=fp32 workers=2 half=false loads=true");
     }
 
     #[test]
