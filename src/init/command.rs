@@ -5,6 +5,8 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use crate::report::emit::is_shell_line;
+
 /// A program that starts a script once or on each device.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Launcher {
@@ -23,7 +25,7 @@ pub const LAUNCHERS: &[Launcher] = &[
     Launcher { words: &["deepspeed"], ranks: &["--num_gpus"] },
 ];
 
-/// Programs that interpret a command line themselves, so that nothing can be appended to it.
+/// Programs that run shell scripts.
 const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "fish"];
 
 /// A command of a training run.
@@ -135,9 +137,7 @@ impl Command {
         if let Some(wrapped) = &self.wrapped {
             return wrapped.forwards;
         }
-        let program = self.words.first().map_or("", |program| base(program));
-        !(SHELLS.contains(&program)
-            && self.words.get(1).is_some_and(|word| word.starts_with('-') && word.contains('c')))
+        !is_shell_line(&self.words)
     }
 
     /// Returns the command that prints the help. It runs the script without its launcher and options, but keeps the words before
@@ -468,7 +468,9 @@ mod tests {
             assert_eq!((command.name(), command.launcher(), command.ranks()), (name, launcher, ranks), "{line}");
             assert_eq!(command.asking_for_help("python3").join(" "), help, "{line}");
         }
-        assert!(!command("bash -c x").takes_arguments() && command("bash train.sh").takes_arguments());
+        for (line, takes) in [("bash -c x", false), ("bash train.sh", true), ("bash --norc train.sh", true)] {
+            assert_eq!(command(line).takes_arguments(), takes, "{line}");
+        }
     }
 
     #[test]

@@ -150,19 +150,21 @@ impl Few {
     }
 }
 
-/// Returns lines about the exchange between ranks, and settings that are unchanged, unverified or without a difference.
-fn settings_lines(study: &Study, best: &Best) -> Vec<String> {
+/// Returns lines about the exchange between ranks, and settings that are unchanged, unverified or without a difference;
+/// without details, only the unverified settings.
+fn settings_lines(study: &Study, best: &Best, has_details: bool) -> Vec<String> {
     let settings = study.settings(&best.winner.config);
     let unverified = arrival::unverified(&study.space, &settings, &best.winner.measurement);
     let idle = without_difference(study);
-    let exchange = study.history.exchange().map(|(_, exchange)| format!("exchange  {}", exchange.words));
+    let exchange = study.history.exchange().filter(|_| has_details);
+    let exchange = exchange.map(|(_, exchange)| format!("exchange  {}", exchange.words));
     let settings = [
-        ("unchanged, since nothing takes them", study.history.taken_by_nothing().join(", ")),
-        ("not verified, since the step does not tell them", few(&unverified)),
-        ("no difference in any fact or figure", few(&idle)),
+        (has_details, "unchanged, since nothing takes them", study.history.taken_by_nothing().join(", ")),
+        (true, "not verified, since the step does not tell them", few(&unverified)),
+        (has_details, "no difference in any fact or figure", few(&idle)),
     ];
-    let known = settings.iter().filter(|(_, names)| !names.is_empty()).enumerate();
-    let line = |(at, (what, names)): (usize, &(&str, String))| {
+    let known = settings.iter().filter(|(is_shown, _, names)| *is_shown && !names.is_empty()).enumerate();
+    let line = |(at, (_, what, names)): (usize, &(bool, &str, String))| {
         format!("{:<10}{what}: {names}", if at == 0 { "settings" } else { "" })
     };
     exchange.into_iter().chain(known.map(line)).collect()
@@ -323,9 +325,7 @@ fn winner_lines(study: &Study, best: &Best, has_details: bool) -> Vec<String> {
         format!("run       {words}")
     }));
     lines.extend(largest_batch_line(study, config));
-    let settings = settings_lines(study, best).into_iter();
-    let unverified = |line: &String| has_details || line.contains("not verified");
-    lines.extend(settings.filter(unverified).take(if has_details { usize::MAX } else { 1 }));
+    lines.extend(settings_lines(study, best, has_details));
     lines.extend(front_lines(study, best));
     lines
 }

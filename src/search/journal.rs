@@ -152,14 +152,12 @@ impl Journal {
         let mut journal = Self::lock(path)?;
         let mut text = Vec::new();
         journal.file.read_to_end(&mut text).map_err(failed("read", path))?;
-        let whole = whole_lines(&text).len();
-        let healed = whole < text.len();
-        if healed {
-            journal.file.set_len(whole as u64).map_err(failed("heal", path))?;
-        }
-        text.truncate(whole);
+        let torn = text.split_off(whole_lines(&text).len());
+        let healed = !torn.is_empty();
         journal.text.clone_from(&text);
         let Some(eras) = eras::split(path, &text)? else {
+            eras::check_torn_header(path, &torn)?;
+            journal.heal()?;
             journal.append(header)?;
             return Ok((journal, Recovered { healed, ..Recovered::default() }));
         };
@@ -173,6 +171,7 @@ impl Journal {
                 Ok((trial, line.expected_gain))
             });
             let (trials, expected_gains) = trials.collect::<Result<_, JournalError>>()?;
+            journal.heal()?;
             return Ok((journal, Recovered { trials, expected_gains, healed, last_number, changes, older }));
         }
         if !accepts_changes {
@@ -182,6 +181,7 @@ impl Journal {
         let OlderEras { eras: count, trials } = eras.header.older;
         let older = OlderEras { eras: count + 1, trials: trials + lines.len() };
         let last_number = lines.iter().map(|(_, line)| line.trial).fold(eras.last_number, u32::max);
+        journal.heal()?;
         journal.append(header)?;
         Ok((journal, Recovered { healed, last_number, changes, older, ..Recovered::default() }))
     }
@@ -194,6 +194,13 @@ impl Journal {
             Err(TryLockError::WouldBlock) => Err(JournalError::Locked(path.to_owned())),
             Err(TryLockError::Error(source)) => Err(failed("lock", path)(source)),
         }
+    }
+
+    /// Removes an incomplete last line from the file. A file that is refused stays unchanged, so this comes after all checks.
+    fn heal(&self) -> Result<(), JournalError> {
+        let whole = self.text.len() as u64;
+        let is_torn = self.file.metadata().map_err(failed("read", &self.path))?.len() > whole;
+        if is_torn { self.file.set_len(whole).map_err(failed("heal", &self.path)) } else { Ok(()) }
     }
 
     /// Adds a finished trial, with the reason for its proposal and its expected gain. Waits until the trial is on the disk.
@@ -429,5 +436,30 @@ mod tests {
         assert!(matches!(reopened(&path), Err(JournalError::Damaged { line: 2, .. })));
         std::fs::write(&path, text.replace("\"format\":2", "\"format\":9")).unwrap();
         assert!(matches!(reopened(&path), Err(JournalError::Format { found: 9, .. })));
+    }
+
+    #[test]
+    fn a_file_that_is_refused_stays_unchanged_with_its_incomplete_last_line() {
+        let (_folder, path) = place();
+        drop(journal(&path, &[1]));
+        let text = std::fs::read_to_string(&path).unwrap();
+        let newer = text.replace("\"format\":2", "\"format\":9");
+        let first = newer.lines().next().unwrap().to_owned();
+        let damaged = text.replace("\"trial\"", "\"trail\"");
+        let notes = "my notes".to_owned();
+        let refused = [newer + "{\"tri", first, damaged + "{\"tri", "a,b\n1,".to_owned(), notes, "{\"tri".to_owned()];
+        for text in refused {
+            std::fs::write(&path, &text).unwrap();
+            let error = reopened(&path).unwrap_err();
+            assert!(matches!(error, JournalError::Format { .. } | JournalError::Damaged { .. }), "{error}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+        let torn = text + "{\"tri";
+        std::fs::write(&path, &torn).unwrap();
+        let other = Journal::open(&path, &header("b"), &space());
+        assert!(matches!(other, Err(JournalError::Mismatch(..))));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), torn);
+        let other = Journal::open_accepting_changes(&path, &header("b"), &space());
+        assert!(other.unwrap().1.healed);
     }
 }

@@ -121,6 +121,29 @@ fn what_a_search_prints_at_its_end_is_short() {
 }
 
 #[test]
+fn unverified_settings_have_a_label_after_settings_that_nothing_takes() {
+    let mut study = ordinary();
+    let mut failure = Failure::new("nothing takes `precision`");
+    failure.closes = vec!["precision".to_owned()];
+    let config = study.space.config(11).unwrap();
+    study.history.push(Trial {
+        ended_at: None,
+        slot: None,
+        number: 12,
+        purpose: Purpose::Search,
+        config,
+        outcome: Outcome::Rejected(failure),
+        elapsed: Duration::from_secs(9),
+    });
+    let brief = report::terminal(&study, None, std::path::Path::new("gputune-out/train"), 120);
+    let unverified = "not verified, since the step does not tell them: batch_size, workers\n";
+    assert!(brief.contains(&format!("\nsettings  {unverified}")), "{brief}");
+    let all = shown(&study, 120, false);
+    let unchanged = "unchanged, since nothing takes them: precision";
+    assert!(all.contains(&format!("\nsettings  {unchanged}\n          {unverified}")), "{all}");
+}
+
+#[test]
 fn an_ordinary_study_at_80_and_at_120_columns() {
     insta::assert_snapshot!("ordinary_80", shown(&ordinary(), 80, false));
     insta::assert_snapshot!("ordinary_120", shown(&ordinary(), 120, false));

@@ -97,6 +97,7 @@ fn what_is_missing_is_added_where_its_neighbours_are() {
         "c = 3\n[t]\nd = 4\n  [t.u]\n  b = 2\n"
     );
     assert_eq!(added("toml", "t = { a = 1 }\n", &[at("b", "t.b", 2)]), "t = { a = 1, b = 2 }\n");
+    assert_eq!(added("toml", "t = {a={b=1}}\n", &[at("c", "t.c", 2)]), "t = {a={b=1}, c = 2}\n");
     assert_eq!(added("toml", "", &[change("a", 1), change("b", 2)]), "a = 1\nb = 2\n");
     assert_eq!(
         added("yaml", "# x\na: 1 # one\nt:\n  b: 2\n", &[change("c", 3), at("d", "t.d", "no")]),

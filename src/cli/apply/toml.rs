@@ -104,7 +104,8 @@ fn add(
     let key = if is_bare(key) { key.to_owned() } else { toml::Value::from(key).to_string() };
     let entry = format!("{key} = {}", scalar(value));
     if let Some(own) = own.filter(|own| text.of(own).starts_with('{')) {
-        let inside = text.of(own).trim_end_matches('}').trim_end().len();
+        let whole = text.of(own);
+        let inside = whole.strip_suffix('}').unwrap_or(whole).trim_end().len();
         let separator = if text.children(table).next().is_some() { ", " } else { " " };
         return Some((own.span.start + inside, format!("{separator}{entry}")));
     }

@@ -233,19 +233,31 @@ impl Settings {
                 *value = (*new).clone();
             }
         }
-        for parameter in space.parameters() {
-            let holds = parameter.condition().is_none_or(|when| when.holds(|name| changed.get(name)).unwrap_or(false));
-            changed.entries.retain(|(name, _)| holds || name != parameter.name());
+        // A parameter comes after the parameters that its condition uses, directly or through derived values.
+        for parameter in space.plan.order.iter().filter_map(|&at| space.parameters.get(at)) {
+            let Some(when) = parameter.condition() else { continue };
+            let mut known = changed.clone();
+            known.derive(space);
+            if !when.holds(|name| known.get(name)).unwrap_or(false) {
+                changed.entries.retain(|(name, _)| name != parameter.name());
+            }
         }
         changed.derive(space);
         changed
     }
 
-    /// Adds the derived values of a space that follow from the settings.
+    /// Adds the derived values of a space that follow from the settings, in the order of the space. A derived value may use
+    /// a later one.
     pub(super) fn derive(&mut self, space: &Space) {
+        let mut known = self.clone();
+        for derived in space.graph.derived_order.iter().filter_map(|&at| space.derived.get(at)) {
+            if let Ok(value) = derived.expression.value(|name| known.get(name)) {
+                known.push(&derived.name, value);
+            }
+        }
         for derived in space.derived() {
-            if let Ok(value) = derived.expression().value(|name| self.get(name)) {
-                self.push(derived.name(), value);
+            if let Some(value) = known.get(derived.name()) {
+                self.push(derived.name(), value.clone());
             }
         }
     }
@@ -306,6 +318,7 @@ impl<'de> Deserialize<'de> for Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::space::{Expression, Parameter};
 
     #[test]
     fn a_text_is_read_as_what_it_plainly_means() {
@@ -324,6 +337,45 @@ mod tests {
         }
         let error = serde_json::from_str::<Value>("[1]").unwrap_err().to_string();
         assert!(error.contains("a boolean, an integer, a finite float or a text"), "{error}");
+    }
+
+    fn expression(text: &str) -> Expression {
+        Expression::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_derived_value_may_use_a_later_one_in_changed_and_partly_set_settings() {
+        let space = Space::builder()
+            .parameter(Parameter::values("x", [2, 3]))
+            .parameter(Parameter::values("y", [1]))
+            .derive("b", expression("a * 10"))
+            .derive("a", expression("x + 1"))
+            .build()
+            .unwrap();
+        let set = space.as_it_is_with(&Settings::from_iter([("x", 3)])).unwrap();
+        assert_eq!(space.settings(&set).line(), "x=3 b=40 a=4");
+        let settings = space.settings(&space.first().unwrap());
+        assert_eq!(settings.line(), "x=2 y=1 b=30 a=3");
+        assert_eq!(settings.changed(&[("x", &Value::Int(7))], &space).line(), "x=7 y=1 b=80 a=8");
+    }
+
+    #[test]
+    fn a_condition_on_a_derived_value_is_checked_with_the_changed_settings() {
+        let space = Space::builder()
+            .parameter(Parameter::values("window", [8]).when(expression("scaler")))
+            .parameter(Parameter::values("scaler", [true]).when(expression("half")))
+            .parameter(Parameter::values("prefetch", [4]).when(expression("loads")))
+            .parameter(Parameter::values("precision", ["fp16"]))
+            .parameter(Parameter::values("workers", [2]))
+            .derive("half", expression("precision != 'fp32'"))
+            .derive("loads", expression("workers > 0"))
+            .build()
+            .unwrap();
+        let settings = space.settings(&space.first().unwrap());
+        let line = "window=8 scaler=true prefetch=4 precision=fp16 workers=2 half=true loads=true";
+        assert_eq!(settings.line(), line);
+        let changed = settings.changed(&[("precision", &Value::from("fp32"))], &space);
+        assert_eq!(changed.line(), "prefetch=4 precision=fp32 workers=2 half=false loads=true");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::probe::adapter::Applied;
 pub use framework::{Framework, Key, Pairs};
 pub use knob::{KNOBS, Knob, KnobFacts};
 pub use route::Run;
-pub use shell::shell_word;
+pub use shell::{is_shell_line, shell_word};
 
 /// The frameworks with a format of their own.
 pub const FRAMEWORKS: &[(&str, Framework)] = &[

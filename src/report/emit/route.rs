@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::shell::{self, assignment, is_variable, shell_word};
+use super::shell::{self, assignment, is_shell_line, is_variable, shell_word};
 use super::{Chosen, Unwritable, Written, no_command};
 use crate::model::{Settings, Space, Value};
 use crate::probe::{
@@ -46,8 +46,6 @@ enum Route {
 const LAUNCHERS: &[&str] = &["torchrun", "accelerate", "deepspeed", "srun", "mpirun", "mpiexec", "horovodrun"];
 /// Launchers that are Python modules.
 const LAUNCHER_MODULES: &[&str] = &["torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"];
-/// Programs that take a whole command line as one word.
-const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "fish", "ksh"];
 
 impl Run<'_> {
     /// Returns the words of the command.
@@ -59,7 +57,7 @@ impl Run<'_> {
     fn arguments_from(&self) -> Result<usize, &'static str> {
         let command: Vec<&str> = self.step.command.iter().map(Template::text).collect();
         let base = |at: usize| command.get(at).map_or("", |word| word.rsplit('/').next().unwrap_or(word));
-        if SHELLS.contains(&base(0)) && command.get(1).is_some_and(|word| word.starts_with('-') && word.contains('c')) {
+        if is_shell_line(&command) {
             return Err("the command is a line for a shell");
         }
         let is_script = |word: &str| word.ends_with(".py") && !word.starts_with('-') && !word.contains('=');

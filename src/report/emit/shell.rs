@@ -12,6 +12,31 @@ const RESERVED: &[&str] = &[
 const KEPT: &str = "BASHOPTS BASH_VERSINFO EUID IFS OPTIND PPID SHELLOPTS UID argv cdpath fpath histchars mailpath manpath \
     module_path path prompt psvar signals status watch";
 
+/// Programs that take a whole command line as one word.
+const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "fish", "ksh"];
+
+/// Returns true if a command is a shell with a command line as one word, such as `bash --norc -c LINE`.
+pub fn is_shell_line(command: &[impl AsRef<str>]) -> bool {
+    /// Long options with a value in the next word.
+    const WITH_VALUE: &[&str] = &["--init-file", "--rcfile"];
+    let mut words = command.iter().map(AsRef::<str>::as_ref);
+    let program = words.next().unwrap_or_default();
+    if !SHELLS.contains(&program.rsplit('/').next().unwrap_or(program)) {
+        return false;
+    }
+    while let Some(word) = words.next().filter(|word| word.starts_with('-')) {
+        let is_long = word.starts_with("--");
+        if !is_long && word.contains('c') {
+            return true;
+        }
+        let has_value = if is_long { WITH_VALUE.contains(&word) } else { word.ends_with(['o', 'O']) };
+        if has_value {
+            words.next();
+        }
+    }
+    false
+}
+
 /// Returns a word for a POSIX shell, quoted unless a bare word is safe. Control characters, which a terminal would
 /// interpret, are written as octal numbers for `printf`.
 pub fn shell_word(word: &str) -> String {
@@ -132,6 +157,25 @@ mod tests {
     fn line_breaks_at_the_end_and_dashes_at_the_front_stay() {
         for word in ["a\n", "\n\n", "-x", "--", "", "'", "\u{1b}\n", "=ls", "a\u{1b}"] {
             assert_eq!(read_back("sh", &shell_word(word)), [word], "{word:?}");
+        }
+    }
+
+    #[test]
+    fn a_shell_takes_a_line_only_after_the_option_c() {
+        for (text, is_line) in [
+            ("bash -c x", true),
+            ("/bin/bash -lc x", true),
+            ("bash --norc -c x", true),
+            ("bash --rcfile a -c x", true),
+            ("bash -eo pipefail -c x", true),
+            ("bash --norc x.sh", false),
+            ("bash x.sh -c", false),
+            ("sh -e x.sh", false),
+            ("sh", false),
+            ("python -c x", false),
+        ] {
+            let words: Vec<&str> = text.split(' ').collect();
+            assert_eq!(is_shell_line(&words), is_line, "{text}");
         }
     }
 

@@ -1,7 +1,9 @@
 //! Plots trials as points: the result of each probe, the result against each parameter, two metrics of a front, and peak memory.
 
+use std::collections::HashSet;
+
 use super::{Along, Scatter, Studied, figure, float, metric_unit};
-use crate::model::{Direction, Estimate, Goal, MemoryRole, Purpose, Role, Trial, quantity::show_bytes};
+use crate::model::{Config, Direction, Estimate, Goal, MemoryRole, Purpose, Role, Trial, quantity::show_bytes};
 use crate::report::figure::{Axis, Drawing, Figure, Limit, Line, Mark, Points, Scale, Unit, id_of};
 
 /// Plots the result of each probe, and the best value to date.
@@ -128,7 +130,10 @@ pub(super) fn plane(studied: &Studied<'_>) -> Vec<Figure> {
         Axis::linear(format!("{} ({better} is better)", goal.metric), metric_unit(&goal.metric))
     };
     let (x, y) = (axis(second), axis(first));
-    let mut text = format!("{} of {} measured trials are on the front.", front.len(), study.history.trials().len());
+    // Several trials can measure the same config.
+    let measured = study.history.trials().iter().filter(|trial| trial.outcome.measurement().is_some());
+    let configs: HashSet<&Config> = measured.map(|trial| &trial.config).collect();
+    let mut text = format!("{} of {} measured configs are on the front.", front.len(), configs.len());
     if !study.objective.is_pareto() {
         text = format!("{} and {} of each trial.", first.metric, second.metric);
     }
@@ -195,4 +200,47 @@ pub(super) fn memory(studied: &Studied<'_>) -> Vec<Figure> {
 
 fn bytes(size: u64) -> f64 {
     usize::try_from(size).map_or(f64::INFINITY, float)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::{Failure, Measurement, MemoryUse, Objective, Outcome, Parameter, Space};
+    use crate::search::{StopReason, Study};
+
+    #[test]
+    fn a_front_is_a_share_of_the_measured_configs() {
+        let space = Space::new([Parameter::values("x", [1, 2, 3])]).unwrap();
+        let measured = |speed: f64, peak_bytes: u64| {
+            Outcome::Measured(Measurement {
+                throughput: Some(Estimate::interval(speed, 0.99 * speed, 1.01 * speed)),
+                memory: MemoryUse { peak_bytes: Some(peak_bytes), ..Default::default() },
+                ..Measurement::default()
+            })
+        };
+        let trials = [
+            (Purpose::Search, 0, measured(100.0, 1 << 20)),
+            (Purpose::Search, 1, measured(200.0, 1 << 30)),
+            (Purpose::Search, 2, Outcome::Crashed(Failure::new("exit code 1"))),
+            (Purpose::Round, 1, measured(200.0, 1 << 30)),
+        ];
+        let trials = (1..).zip(trials).map(|(number, (purpose, index, outcome))| {
+            Trial::new(number, purpose, space.config(index).unwrap(), outcome)
+        });
+        let goals = ["throughput", "peak_memory"].into_iter().filter_map(Goal::known);
+        let study = Study {
+            history: trials.collect(),
+            baseline: None,
+            objective: Objective::pareto(goals).unwrap(),
+            stopped: StopReason::ProbesSpent,
+            elapsed: Duration::from_secs(9),
+            side_by_side: None,
+            space: space.into(),
+        };
+        let figures = plane(&Studied::of(&study));
+        let text = figures.first().map(|figure| figure.text.as_str()).unwrap_or_default();
+        assert!(text.contains(" of 2 measured configs are on the front."), "{text}");
+    }
 }

@@ -171,6 +171,9 @@ const ALL_NUMBERS: usize = 250_000;
 /// The fewest bytes of a log that are worth showing.
 const LEAST_LOG: usize = 400;
 
+/// The bytes in front of a log's last lines that are also searched for secrets: more than most tokens have.
+const MARGIN: usize = 4 << 10;
+
 /// The stored data of a trial besides its outcome.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Kept {
@@ -219,26 +222,36 @@ pub(super) fn kept(subject: &Subject<'_>) -> BTreeMap<u32, Kept> {
         room -= tail.len().min(room);
         let entry = kept.entry(trial.number).or_default();
         entry.log_name = Some(log.display().to_string());
-        entry.log = (!tail.is_empty()).then(|| redacted(&tail));
+        entry.log = (!tail.is_empty()).then_some(tail);
     }
     kept
 }
 
-/// Returns the last complete lines of a file, in at most `most` bytes, or the end of the last line if that line is
-/// longer. Invalid UTF-8 is replaced. Returns `None` if the file cannot be read.
+/// Returns the last complete lines of a file without its secrets, in at most `most` bytes, or the end of the last line if
+/// that line is longer. Invalid UTF-8 is replaced. Returns `None` if the file cannot be read.
+///
+/// Secrets are redacted before the cut, because a value without its name does not look like a secret.
 fn tail(path: &Path, most: usize) -> Option<String> {
     let mut file = File::open(path).ok()?;
+    if most == 0 {
+        return Some(String::new());
+    }
     let length = file.metadata().ok()?.len();
-    let from = length.saturating_sub(most as u64);
+    let wanted = most.saturating_add(MARGIN) as u64;
+    let from = length.saturating_sub(wanted);
     file.seek(SeekFrom::Start(from)).ok()?;
     let mut bytes = Vec::new();
-    file.take(most as u64).read_to_end(&mut bytes).ok()?;
-    let begin = if from == 0 { 0 } else { bytes.iter().position(|&byte| byte == b'\n').map_or(0, |end| end + 1) };
-    let text = String::from_utf8_lossy(bytes.get(begin..).unwrap_or_default()).into_owned();
-    // A replaced byte becomes three bytes.
-    let over = text.len().saturating_sub(most);
-    let cut = (over..=text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(0);
-    Some(text.get(cut..).unwrap_or_default().trim_end().to_owned())
+    file.take(wanted).read_to_end(&mut bytes).ok()?;
+    let text = redacted(&String::from_utf8_lossy(&bytes));
+    // The text may begin with the end of a secret.
+    let margin = if from == 0 { 0 } else { MARGIN.min(text.len()) };
+    let over = text.len().saturating_sub(most).max(margin);
+    let cut = (over..=text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len());
+    let (before, shown) = text.split_at(cut);
+    let shown = shown.trim_end();
+    let is_whole_line = before.is_empty() || before.ends_with('\n');
+    let begin = if is_whole_line { 0 } else { shown.find('\n').map_or(0, |end| end + 1) };
+    Some(shown.get(begin..).unwrap_or_default().to_owned())
 }
 
 #[cfg(test)]
@@ -270,5 +283,25 @@ mod tests {
         std::fs::write(&path, vec![0xff; 10 << 20]).unwrap();
         let text = tail(&path, 1000).unwrap();
         assert!(text.len() <= 1000 && text.chars().all(|c| c == '\u{fffd}'), "{}", text.len());
+    }
+
+    #[test]
+    fn a_cut_through_a_secret_shows_no_part_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let many = "a ".repeat(10_000);
+        let list = "command = [\n\"--hf-token\",\n\"QQQQQQ\",\n]\n";
+        for text in ["HF_TOKEN=QQQQQQ end", &format!("{many}HF_TOKEN=QQQQQQ end\n"), list, &format!("{many}\n{list}")] {
+            std::fs::write(&path, text).unwrap();
+            for most in 0..60 {
+                let shown = tail(&path, most).unwrap();
+                assert!(shown.len() <= most && !shown.contains('Q'), "{most}: {shown}");
+            }
+        }
+        // The text that is read begins in a secret, and gets much shorter without the other one.
+        let rest = format!(" HF_TOKEN={} {}", "Q".repeat(4500), "a ".repeat(1000));
+        std::fs::write(&path, format!("HF_TOKEN={}{rest}", "Q".repeat(100))).unwrap();
+        let shown = tail(&path, rest.len() + 50 - MARGIN).unwrap();
+        assert!(!shown.contains('Q'), "{shown}");
     }
 }

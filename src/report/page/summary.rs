@@ -242,11 +242,22 @@ fn headline(study: &Study, best: &Best) -> (String, String) {
             let sub = format!("{}; {what}: {gain}", interval_words(of_run));
             (format!("Whole run of {}: {value}", run.length), sub)
         }
-        None if study.baseline.is_some() => {
-            let why = if study.is_baseline_missing() { "was not measured" } else { "failed" };
-            ("A config was found".to_owned(), format!("The speedup is unknown: the baseline {why}."))
-        }
-        None => ("A config was found".to_owned(), "There is no baseline to compare it with.".to_owned()),
+        None => ("A config was found".to_owned(), no_speedup(study, best).to_owned()),
+    }
+}
+
+/// Says why there is no speedup.
+fn no_speedup(study: &Study, best: &Best) -> &'static str {
+    if best.baseline.is_some() {
+        "No single number compares it with the baseline."
+    } else if study.baseline.is_none() {
+        "There is no baseline to compare it with."
+    } else if study.is_baseline_missing() {
+        "The speedup is unknown: the baseline was not measured."
+    } else if study.baseline_failure().is_some() {
+        "The speedup is unknown: the baseline failed."
+    } else {
+        "The speedup is unknown: the baseline is not feasible."
     }
 }
 
@@ -325,4 +336,48 @@ pub(super) fn about(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
     let warm = subject.best.map(|best| best.warm_start.as_slice()).unwrap_or_default();
     about.extend(warm.iter().map(|warm| ("started from", format!("{} trials of {}", warm.trials, warm.place))));
     about
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::{Failure, Goal, MemoryUse, Objective, Outcome, Parameter, Purpose, Space};
+
+    fn measured(peak_bytes: u64) -> Outcome {
+        Outcome::Measured(Measurement {
+            throughput: Some(Estimate::interval(100.0, 99.0, 101.0)),
+            memory: MemoryUse { peak_bytes: Some(peak_bytes), capacity_bytes: Some(1 << 30), ..Default::default() },
+            ..Measurement::default()
+        })
+    }
+
+    /// Returns the second part of the headline after a baseline with this outcome and a measured config.
+    fn sub(baseline: Outcome, objective: Objective) -> String {
+        let space = Space::new([Parameter::values("x", [1, 2])]).unwrap();
+        let [first, second] = [0, 1].map(|at| space.config(at).unwrap());
+        let baseline = Trial::new(1, Purpose::Baseline, first.clone(), baseline);
+        let other = Trial::new(2, Purpose::Search, second, measured(1 << 10));
+        let study = Study {
+            history: [baseline, other].into_iter().collect(),
+            baseline: Some(first),
+            objective,
+            stopped: StopReason::ProbesSpent,
+            elapsed: Duration::from_secs(9),
+            side_by_side: None,
+            space: space.into(),
+        };
+        headline(&study, &study.best().unwrap()).1
+    }
+
+    #[test]
+    fn a_baseline_that_is_not_feasible_has_not_failed() {
+        let without_memory = sub(measured(1 << 30), Objective::default());
+        assert_eq!(without_memory, "The speedup is unknown: the baseline is not feasible.");
+        let crashed = sub(Outcome::Crashed(Failure::new("exit code 1")), Objective::default());
+        assert_eq!(crashed, "The speedup is unknown: the baseline failed.");
+        let front = Objective::pareto(["throughput", "peak_memory"].into_iter().filter_map(Goal::known)).unwrap();
+        assert_eq!(sub(measured(1 << 20), front), "No single number compares it with the baseline.");
+    }
 }

@@ -53,9 +53,21 @@ pub(super) fn trials(path: &Path, lines: &[(usize, &[u8])]) -> Result<Vec<(usize
     Ok(trials)
 }
 
-/// Returns true if a line begins an era. The first member of a header is its format; the first member of a trial is its number.
+/// The beginning of a header. The first member of a header is its format; the first member of a trial is its number.
+const BEGINNING: &[u8] = b"{\"format\":";
+
+/// Returns true if a line begins an era.
 pub(super) fn is_header(line: &[u8]) -> bool {
-    line.starts_with(b"{\"format\":")
+    line.starts_with(BEGINNING)
+}
+
+/// Checks that the only line of a file, which has no line end, is empty or a header that was cut off in writing.
+pub(super) fn check_torn_header(path: &Path, line: &[u8]) -> Result<(), JournalError> {
+    match parse_header(path, 1, line) {
+        Err(error @ JournalError::Format { .. }) => Err(error),
+        Err(error) if !is_header(line) && !BEGINNING.starts_with(line) => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Reads a header. It reads the format first, since headers of other versions may look different.
