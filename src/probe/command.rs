@@ -264,7 +264,7 @@ impl CommandProber {
         let idle_gpus = self.idle.as_ref().filter(|_| self.step.is_gpu).map(|idle| idle.gpu_state(visible));
         let is_live = self.live.may_keep(&self.step, job);
         let keeps = is_live || self.may_stay(job);
-        let place = self.free_place(&[]);
+        let place = self.stable.free_place();
         let opening = Opening { process, keeps, place };
         let mut session = Session::open(&self.step, (&self.folder, self.protection.as_ref()), opening, job)?;
         if let Some(idle_gpus) = idle_gpus {

@@ -121,8 +121,7 @@ impl CommandProber {
             }
             return Ok(tried);
         }
-        let place = self.free_place(&[]);
-        let mut session = match self.warm_up(bout, (Side::A, place), None)? {
+        let mut session = match self.warm_up(bout, (Side::A, 0), None)? {
             Ok(session) => session,
             Err(tried) => return Ok(tried),
         };

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::Job;
 use super::session::Session;
 use super::verdict::Verdict;
-use super::{CommandProber, Job};
 use crate::machine::process_table::{descendants, is_stopped};
 use crate::model::Config;
 
@@ -76,21 +76,12 @@ impl Stable {
     pub(super) fn needs_fresh(&self, config: &Config) -> bool {
         self.fresh.contains(config)
     }
-}
 
-impl CommandProber {
-    /// Returns the lowest place that no session has. `open` has the sessions of the current duel. A closed session has its
-    /// place until it is dropped, because the drop removes its scratch layer.
-    pub(super) fn free_place(&self, open: &[Open]) -> usize {
-        let live = self.live.held.iter().map(|held| &held.process);
-        let all = self.stable.open.iter().chain(open).chain(live);
-        lowest_free(&all.map(|open| open.session.place).collect::<Vec<_>>())
+    /// Returns the lowest place that no open session has.
+    pub(super) fn free_place(&self) -> usize {
+        let is_taken = |place: &usize| self.open.iter().any(|open| open.session.place == *place);
+        (0..).find(|place| !is_taken(place)).unwrap_or(0)
     }
-}
-
-/// Returns the lowest place that is not in use.
-fn lowest_free(used: &[usize]) -> usize {
-    (0..).find(|place| !used.contains(place)).unwrap_or(0)
 }
 
 impl Drop for Stable {
@@ -141,18 +132,5 @@ impl Session {
 fn signal(pids: &[u32], signal: Signal) {
     for pid in pids.iter().filter_map(|pid| Pid::from_raw(pid.cast_signed())) {
         let _ = kill_process(pid, signal);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_place_in_use_is_not_given_away() {
-        // A keeps place 0, and B waits at place 1 while C restarts.
-        assert_eq!(lowest_free(&[1, 0]), 2);
-        assert_eq!(lowest_free(&[2, 0]), 1);
-        assert_eq!(lowest_free(&[]), 0);
     }
 }

@@ -42,29 +42,10 @@ pub(in crate::probe) struct Before {
     pub(in crate::probe) evaluation: f64,
     /// The seconds in which the process was held, and the seconds of skipped steps (`Window::skip`).
     pub(in crate::probe) held: f64,
-    /// The skipped steps.
-    pub(in crate::probe) skipped: Skipped,
-    /// The steps that are skipped after the end of an epoch. Their seconds are not in `held`.
-    pub(in crate::probe) behind_end: Skipped,
-}
-
-/// Skipped steps (`Window::skip`) and their work.
-#[derive(Debug, Clone, Copy, Default)]
-pub(in crate::probe) struct Skipped {
-    pub(in crate::probe) amount: f64,
-    pub(in crate::probe) steps: u64,
-}
-
-impl Skipped {
-    pub(super) fn include(&mut self, other: Self) {
-        self.amount += other.amount;
-        self.steps += other.steps;
-    }
-
-    /// Replaces the work, in samples, by the number of steps.
-    pub(super) fn count_steps(&mut self) {
-        self.amount = count(self.steps);
-    }
+    /// The work of skipped steps.
+    pub(in crate::probe) skipped: f64,
+    /// The work of steps that are skipped after the end of an epoch. Their seconds are not in `held`.
+    pub(in crate::probe) behind_end: f64,
 }
 
 /// The throughput of a probe, and the steps from which it was computed.
@@ -121,7 +102,7 @@ impl Throughput {
         let epoch_end = over_epochs.map(|whole| {
             let epochs = count((ends.len() - 1) as u64);
             let seconds = (whole.seconds - whole.amount / rate.rate).max(0.0) / epochs;
-            let evaluation: f64 = whole_epochs(observations, &ends).iter().map(|step| step.before.evaluation).sum();
+            let evaluation: f64 = observations[ends[0] + 1..].iter().map(|step| step.before.evaluation).sum();
             let evaluation_s = Some(evaluation / epochs).filter(|seconds| *seconds > 0.0);
             EpochEnd { seconds, evaluation_s, samples: whole.amount / epochs }
         });
@@ -189,23 +170,15 @@ impl Throughput {
     }
 }
 
-/// Returns the steps after the first end of an epoch, up to and including the last end.
-fn whole_epochs<'o>(observations: &'o [Observation], ends: &[usize]) -> &'o [Observation] {
-    match ends {
-        [first, .., last] => &observations[first + 1..=*last],
-        _ => &[],
-    }
-}
-
 /// Returns the work from the first to the last end of an epoch. Its time includes everything between epochs, but not the time in
 /// which the process was held. A skipped step counts as if it had the rate of the other steps.
 fn over_epochs(observations: &[Observation], ends: &[usize], rate: f64) -> Option<Work> {
     let (&first, &last) = (ends.first()?, ends.last()?);
-    let between = whole_epochs(observations, ends);
+    let between = &observations[first + 1..=last];
     let amount: f64 = between.iter().map(|step| step.work.amount).sum();
     let held: f64 = between.iter().map(|step| step.before.held).sum();
-    let skipped: f64 = between.iter().map(|step| step.before.skipped.amount).sum();
-    let behind_ends: f64 = between.iter().map(|step| step.before.behind_end.amount).sum();
+    let skipped: f64 = between.iter().map(|step| step.before.skipped).sum();
+    let behind_ends: f64 = between.iter().map(|step| step.before.behind_end).sum();
     let seconds = observations[last].at - observations[first].at - held + skipped / rate;
     Some(Work { amount: amount + skipped + behind_ends, seconds })
         .filter(|work| last > first && amount > 0.0 && work.seconds > 0.0)
@@ -507,28 +480,6 @@ mod tests {
         assert_eq!(end.samples, 320.0);
         assert!((end.seconds - 0.8).abs() < 0.01 && (end.evaluation_s.unwrap() - 0.4).abs() < 0.01, "{end:?}");
         assert!(found.outliers.is_empty(), "{found:?}");
-    }
-
-    /// Ten steps per epoch and 0.4 s of evaluation at its end, and once more after the last end.
-    #[test]
-    fn evaluation_after_the_last_end_is_of_no_whole_epoch() {
-        let (mut window, mut at) = (Window::default(), 0.0);
-        for step in 0..58 {
-            let is_end = step % 10 == 9;
-            let is_evaluated = is_end || step == 55;
-            let seconds = if is_evaluated { 0.41 } else { 0.01 };
-            at += seconds;
-            if is_end {
-                window.end_epoch();
-            }
-            if is_evaluated {
-                window.evaluate(0.4);
-            }
-            let mark = is_evaluated.then_some("evaluation");
-            window.push(StepReport { at: Duration::from_secs_f64(at), seconds, amount: 32.0, waited: 0.0, mark });
-        }
-        let end = window.throughput().unwrap().epoch_end.unwrap();
-        assert!((end.evaluation_s.unwrap() - 0.4).abs() < 0.01, "{end:?}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::printed::Printed;
 use super::running_mean::Stretch;
-use super::throughput::{Before, EPOCH, Observation, Skipped, Throughput, behind_compilations, count, exceptions};
+use super::throughput::{Before, EPOCH, Observation, Throughput, behind_compilations, count, exceptions};
 use crate::probe::stats::Work;
 
 /// The largest number of observations. If there are more, neighbours are added up, so that memory stays bounded.
@@ -89,12 +89,11 @@ impl Window {
 
     /// Records a first step, or the first step after a hold: its start is unknown, and `at` is its end.
     pub(in crate::probe) fn skip(&mut self, at: f64, amount: f64) {
-        let skipped = Skipped { amount, steps: 1 };
         if self.before.ends_epoch {
-            self.before.behind_end.include(skipped);
+            self.before.behind_end += amount;
         } else {
             self.go_on(at);
-            self.before.skipped.include(skipped);
+            self.before.skipped += amount;
         }
     }
 
@@ -129,11 +128,7 @@ impl Window {
     pub(in crate::probe) fn count_steps(&mut self) {
         for step in self.observations.iter_mut().chain(&mut self.open) {
             step.work.amount = count(step.steps);
-            step.before.skipped.count_steps();
-            step.before.behind_end.count_steps();
         }
-        self.before.skipped.count_steps();
-        self.before.behind_end.count_steps();
     }
 
     pub(in crate::probe) fn push_rates(&mut self, at: Duration, rates: &[f64]) {
@@ -242,9 +237,6 @@ impl Window {
 }
 
 fn together(first: Observation, second: Observation) -> Observation {
-    let (mut skipped, mut behind_end) = (first.before.skipped, first.before.behind_end);
-    skipped.include(second.before.skipped);
-    behind_end.include(second.before.behind_end);
     Observation {
         at: second.at,
         work: first.work + second.work,
@@ -254,8 +246,8 @@ fn together(first: Observation, second: Observation) -> Observation {
             ends_epoch: first.before.ends_epoch || second.before.ends_epoch,
             evaluation: first.before.evaluation + second.before.evaluation,
             held: first.before.held + second.before.held,
-            skipped,
-            behind_end,
+            skipped: first.before.skipped + second.before.skipped,
+            behind_end: first.before.behind_end + second.before.behind_end,
         },
         steps: first.steps + second.steps,
     }
@@ -299,20 +291,6 @@ mod tests {
         window.count_steps();
         (0..10).for_each(|_| window.push(step(0.5, 1.0, None)));
         assert_eq!(window.throughput().unwrap().estimate.value, 2.0);
-    }
-
-    #[test]
-    fn skipped_steps_are_counted_too_once_their_samples_are_not_known() {
-        let mut window = Window::default();
-        window.skip(0.5, 32.0);
-        window.push(step(0.5, 32.0, None));
-        window.end_epoch();
-        window.skip(1.5, 32.0);
-        window.count_steps();
-        window.push(step(0.5, 1.0, None));
-        let amounts = |step: &Observation| (step.before.skipped.amount, step.before.behind_end.amount);
-        let skipped: Vec<(f64, f64)> = window.observations.iter().map(amounts).collect();
-        assert_eq!(skipped, [(1.0, 0.0), (0.0, 1.0)]);
     }
 
     /// Returns a window of steps of 50 ms, each with a mark or without one.

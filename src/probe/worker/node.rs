@@ -16,7 +16,7 @@ use crate::machine::Allocation;
 use crate::model::fact::TRACE_FILE;
 use crate::model::{Outcome, Progress, Slot};
 use crate::probe::orders::{end_within, read_line, send};
-use crate::probe::{CommandProber, Holds, Job, ProbeError, Prober, Watch, locked};
+use crate::probe::{CommandProber, Job, ProbeError, Prober, Watch, locked};
 
 /// How long a worker may take to start: a node may wake up, a slow file system may load a large program. A round number.
 const LONGEST_START: Duration = Duration::from_secs(120);
@@ -289,11 +289,6 @@ impl Prober for Remote {
         }
     }
 
-    /// A round starts a process per turn: the driver has no message for a duel in held processes.
-    fn holds(&self) -> Holds {
-        Holds::Nothing
-    }
-
     fn remarks(&mut self) -> Vec<String> {
         std::mem::take(&mut self.remarks)
     }
@@ -367,27 +362,5 @@ impl Drop for Link {
         if let Peer::Command(child, _) = &mut *locked(&self.peer) {
             end_within(PATIENCE, child);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::TcpListener;
-
-    use super::*;
-
-    #[test]
-    fn a_slot_of_another_node_holds_nothing_for_rounds() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let remote = Remote {
-            slot: 0,
-            host: String::new(),
-            link: Arc::new(Link::to(Peer::Stream(stream))),
-            inbox: channel().1,
-            out: PathBuf::new(),
-            remarks: Vec::new(),
-        };
-        assert_eq!(remote.holds(), Holds::Nothing);
     }
 }

@@ -26,7 +26,7 @@ impl CommandProber {
         for side in bout.duel.sides() {
             let opened = match self.stable.take(bout.duel.job(side).config).filter(|_| bout.duel.keeps) {
                 Some(held) => Ok(held),
-                None => self.opened(bout, side, &open)?,
+                None => self.opened(bout, side, open.len())?,
             };
             match opened {
                 Ok(next) => open.push(next),
@@ -49,7 +49,7 @@ impl CommandProber {
                 }
                 Taken::Ended(side) => {
                     open[side.place()].session.close(&Verdict::Exited, &mut bout.watch(side))?;
-                    match self.opened(bout, side, &open)? {
+                    match self.opened(bout, side, bout.duel.jobs.len())? {
                         Ok(next) => open[side.place()] = next,
                         Err(failed) => tried = Some(failed),
                     }
@@ -76,16 +76,10 @@ impl CommandProber {
         Ok(tried)
     }
 
-    /// Starts the process of a side, and stops it after its warm-up. `open` has the duel's other processes. The inner error
-    /// says why the side has no process.
-    fn opened(
-        &mut self,
-        bout: &mut Bout<'_, '_>,
-        side: Side,
-        open: &[Open],
-    ) -> Result<Result<Open, Tried>, ProbeError> {
+    /// Starts the process of a side, and stops it after its warm-up. The inner error says why the side has no process.
+    fn opened(&mut self, bout: &mut Bout<'_, '_>, side: Side, place: usize) -> Result<Result<Open, Tried>, ProbeError> {
         let zygote = self.zygote_for(bout, side);
-        let place = self.free_place(open);
+        let place = if bout.duel.keeps { self.stable.free_place() + place } else { place };
         let warmed = self.warm_up(bout, (side, place), zygote)?;
         Ok(warmed.map(|mut session| {
             session.pause();
