@@ -1,4 +1,4 @@
-//! What the torch adapter's hook costs a training script that it observes: the same script with and without it, in turn.
+//! Measures the cost of the torch adapter's hook for a training script: the same script runs with and without it, in turn.
 //!
 //! `cargo bench --bench observer -- --python PATH [--rounds N] [--steps N] [--evidence]` prints a table; with `--evidence`
 //! it is that of a probe that gathers all evidence, as `gputune diagnose` asks for.

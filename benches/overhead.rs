@@ -1,4 +1,4 @@
-//! What a probe costs beyond the command itself: a child that exits at once, run bare and as a probe, in turn.
+//! Measures the cost of a probe beyond its command: a child that exits at once runs bare and as a probe, in turn.
 //!
 //! `cargo bench --bench overhead` prints medians and quartiles; `benches/results/overhead.md` keeps a run.
 

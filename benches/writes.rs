@@ -1,4 +1,4 @@
-//! What a scratch layer costs a script that reads small files, and at its start: the same probe with and without, in turn.
+//! Measures the cost of a scratch layer for a script that reads small files: the same probe runs with and without it, in turn.
 //!
 //! `cargo bench --bench writes -- [--rounds N] [--files N] [--epochs N]` prints a table; `benches/results/writes.md` keeps a
 //! run. With fewer than a thousand files their folder is not taken for data, and they are read through the layer.
@@ -18,8 +18,7 @@ use gputune::probe::{
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
-/// What is told of a run: by the clock, which others on the machine make longer, and by the processor's time, which they
-/// hardly do.
+/// The result of a run, by wall time and by CPU time. Other programs change the CPU time less.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     files_per_second: f64,
