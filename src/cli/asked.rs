@@ -76,7 +76,8 @@ impl Asked {
         /// The fewest measured steps of a first run that is worth keeping. A round number.
         const FEWEST: u64 = 10;
         let is_alone = spec.machine.slots.is_none_or(|slots| slots == 1) && spec.engine.launcher.is_none();
-        let is_of_baseline = self.set.is_empty() && spec.baseline.is_some() && spec.objective.is_largest_throughput();
+        let has_baseline = spec.baseline.is_some() || spec.is_baseline_as_it_is;
+        let is_of_baseline = self.set.is_empty() && has_baseline && spec.objective.is_largest_throughput();
         let measured = self.measured.clone().filter(|_| is_alone && is_of_baseline)?;
         (measured.0.timing.steps >= FEWEST && measured.0.unit == SAMPLES_PER_SECOND).then_some(measured)
     }

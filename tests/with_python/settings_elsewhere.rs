@@ -159,7 +159,7 @@ fn the_first_run_measures_the_baseline() {
     );
     assert!(trials[0]["spent"]["measuring_s"].as_f64().unwrap() < 2.0, "{}", trials[0]);
     assert!(
-        !out.join("probes/0001").exists() && out.join("probes/0002").exists(),
+        !out.join("logs/0001.log").exists() && out.join("logs/0002.log").exists(),
         "the baseline has no process of its own"
     );
     // A search that goes on does not take it again.
