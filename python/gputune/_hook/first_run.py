@@ -102,10 +102,14 @@ class FirstRun:
 
     def _watch_environment(self) -> None:
         kind: Any = type(os.environ)
-        get_item, get = kind.__getitem__, kind.get
+        get_item, get, names_of = kind.__getitem__, kind.get, kind.__iter__
+        listed: set[str] = set()
 
         def noted(name: Any, value: Any, is_set: bool) -> None:
-            if isinstance(name, str) and isinstance(value, (str, int)) and str(value).isdecimal():
+            if name in listed:
+                # Part of a copy of all variables, such as `dict(os.environ)`: nothing asks for this one.
+                listed.discard(name)
+            elif isinstance(name, str) and isinstance(value, (str, int)) and str(value).isdecimal():
                 if users_frame(sys._getframe(2), 1) is not None:
                     self.note("variable", {"name": name, "value": int(value), "is_set": is_set})
 
@@ -115,11 +119,16 @@ class FirstRun:
             return value
 
         def get_or(environ: Any, name: Any, default: Any = None) -> Any:
-            value = get(environ, name, default)  # gets a set variable by `__getitem__`, which notes it first
-            noted(name, value, False)
-            return value
+            if name not in environ:  # a set variable is noted by `__getitem__`
+                noted(name, default, False)
+            return get(environ, name, default)
 
-        kind.__getitem__, kind.get = __getitem__, get_or
+        def __iter__(environ: Any) -> Any:
+            names = list(names_of(environ))
+            listed.update(names)
+            return iter(names)
+
+        kind.__getitem__, kind.get, kind.__iter__ = __getitem__, get_or, __iter__
 
     def _watch_arguments(self, kind: Any) -> None:
         parse: Callable[..., Any] = kind.parse_known_args

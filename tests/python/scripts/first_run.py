@@ -18,6 +18,9 @@ with open("settings.json", "w") as file:
     file.write("{}")
 with open("settings.json") as file:
     json.load(file)
+# What is only copied or listed is no setting.
+os.environ["LISTED_ONLY"] = "9"
+dict(os.environ), sorted(os.environ.items()), [os.environ.get(name) for name in os.environ]
 os.environ.get("SIZE_OF_NOTHING", "7")
 os.environ.get("HOME")
 
