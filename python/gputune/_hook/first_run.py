@@ -104,6 +104,7 @@ class FirstRun:
         kind: Any = type(os.environ)
         get_item, get, names_of = kind.__getitem__, kind.get, kind.__iter__
         listed: set[str] = set()
+        missing = object()
 
         def noted(name: Any, value: Any, is_set: bool) -> None:
             if name in listed:
@@ -119,9 +120,11 @@ class FirstRun:
             return value
 
         def get_or(environ: Any, name: Any, default: Any = None) -> Any:
-            if name not in environ:  # a set variable is noted by `__getitem__`
+            value = get(environ, name, missing)  # gets a set variable by `__getitem__`, which notes it
+            if value is missing:
                 noted(name, default, False)
-            return get(environ, name, default)
+                return default
+            return value
 
         def __iter__(environ: Any) -> Any:
             names = list(names_of(environ))
