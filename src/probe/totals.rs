@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use super::FIRST_LOSSES;
 use super::ledger::{Ledger, StepKind};
 use super::measuring::throughput::Throughput;
-use super::memory_peaks::{MemoryPeaks, MemoryReport};
-use crate::model::{Account, Growth, MachineUse, Measurement, MemoryUse, Resource, Timing};
+use super::memory_peaks::MemoryPeaks;
+use super::protocol::MemoryReport;
+use crate::model::{Account, Growth, MachineUse, Measurement, Resource, Timing};
 use crate::probe::stats;
 
 /// The number of values kept of each phase and metric. Older values are dropped.
@@ -100,7 +101,6 @@ impl Totals {
         let all = (steady + throughput.warmup_steps).max(1);
         let steady =
             usize::try_from(self.steps as u64 * steady / all).unwrap_or(self.steps).clamp(1, self.steps.max(1));
-        let memory = self.memory.split_at(self.steps.saturating_sub(steady));
         let grows = self.memory.growth_after(self.steps.saturating_sub(steady));
         let growth = grows.map(|(per_step, left)| Growth {
             resource: Resource::DeviceMemory,
@@ -133,13 +133,7 @@ impl Totals {
                 trend: throughput.trend,
                 ..Default::default()
             },
-            memory: MemoryUse {
-                peak_bytes: memory.steady,
-                warmup_peak_bytes: memory.warmup.filter(|warmup| Some(*warmup) > memory.steady),
-                capacity_bytes: memory.capacity,
-                allocator_retries: memory.retries,
-                warmup_allocator_retries: memory.warmup_retries.filter(|retries| *retries > 0),
-            },
+            memory: self.memory.split_at(self.steps.saturating_sub(steady)),
             machine: MachineUse { growth: growth.into_iter().collect(), ..MachineUse::default() },
             ..Measurement::default()
         }
@@ -238,8 +232,7 @@ mod tests {
     #[test]
     fn the_peaks_of_warm_up_and_after_it_are_told_apart() {
         let mut totals = Totals::default();
-        let report =
-            |peak| MemoryReport { peak_bytes: Some(peak), capacity_bytes: Some(100), ..MemoryReport::default() };
+        let report = |peak| MemoryReport { allocated: Some(peak), capacity: Some(100), ..MemoryReport::default() };
         totals.memory(0, report(90));
         totals.step(None, None, USUAL);
         for _ in 0..8 {

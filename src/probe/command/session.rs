@@ -219,7 +219,10 @@ impl Session {
     ) -> Result<Verdict, ProbeError> {
         loop {
             let verdict = match self.messages.recv_timeout(next_tick.saturating_duration_since(Instant::now())) {
-                Ok(message) => self.heard.hear(message)?.map(Verdict::from),
+                Ok(message) => {
+                    let is_over = self.heard.hear(message)?;
+                    is_over.then(|| self.heard.diverged.map_or(Verdict::Exited, Verdict::Diverged))
+                }
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => Some(Verdict::Exited),
             };

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use super::super::classify::{self, Evidence, MemoryFacts, Question};
-use super::super::heard::News;
 use super::super::measuring::window::Compiling;
 use super::super::orders::Ending;
 use super::super::printed;
@@ -11,15 +10,6 @@ use super::super::writes;
 use super::{Effort, Mode, Rate, Session};
 use crate::model::fact::{BY_SPEC, COUNTED_BY, ENDED_EARLY, Fact, LEFT_TRAINING, LOADER_RATE, TRAINED_LARGEST};
 use crate::model::{Estimate, Failure, HANDED_OUT, Measurement, Memory, Outcome};
-
-impl From<News> for Verdict {
-    fn from(news: News) -> Self {
-        match news {
-            News::Ended => Self::Exited,
-            News::Diverged(loss) => Self::Diverged(loss),
-        }
-    }
-}
 
 /// The reason why gputune stopped measuring. The strings explain it to the user.
 pub(super) enum Verdict {
