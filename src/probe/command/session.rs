@@ -14,7 +14,7 @@ use super::super::events::EventSocket;
 use super::super::gpu_watch::GpuWatch;
 use super::super::hang::Hang;
 use super::super::heard::{Heard, Message};
-use super::super::hook::{self, Asks, PYTHONPATH};
+use super::super::hook::{self, Asks};
 use super::super::host_watch::HostWatch;
 use super::super::measuring::patience::{Patience, Sufficiency};
 use super::super::orders::Order;
@@ -336,10 +336,10 @@ fn variables(
 ) -> Result<BTreeMap<String, String>, ProbeError> {
     let mut env = environment(rendered, job);
     trackers::silence(&mut env, scratch);
-    let theirs = env.get(PYTHONPATH).map(Into::into).or_else(|| std::env::var_os(PYTHONPATH));
-    let laid_down = hook::lay_down(scratch, socket, job, &step.template.apply, asks, theirs);
-    let path = laid_down.map_err(ProbeError::io("write the hook to", scratch))?;
-    env.insert(PYTHONPATH.to_owned(), path.to_string_lossy().into_owned());
+    let folder = scratch.join("python");
+    let laid_down = hook::lay_down(&folder, socket, job, &step.template.apply, asks);
+    laid_down.map_err(ProbeError::io("write the hook to", scratch))?;
+    hook::import_first(&mut env, &folder);
     env.insert(protocol::SOCKET.to_owned(), socket.display().to_string());
     env.insert(protocol::CONFIG.to_owned(), serde_json::to_string(job.settings).unwrap_or_default());
     env.insert(protocol::TRIAL.to_owned(), job.number.to_string());

@@ -18,7 +18,6 @@ use serde_json::Value;
 use super::writes::{Protection, Writes};
 use super::{CommandStep, Job, Start, Watch};
 use crate::model::{Outcome, Progress, Spent, fact::IMPORT_SECONDS};
-use zygote::Starting;
 pub(super) use zygote::{NoFork, Zygote};
 
 /// The maximum number of zygotes at a time, each with the variables of some configs.
@@ -56,7 +55,7 @@ struct Known {
     import_time: Duration,
     zygotes: Vec<Zygote>,
     /// A zygote that still imports, with the variables of its configs.
-    starting: Option<Starting>,
+    starting: Option<Zygote>,
     /// The variables of configs that fit no zygote.
     unfitted: Vec<BTreeMap<String, String>>,
     failures: u32,
@@ -133,17 +132,17 @@ impl Warm {
         loop {
             let Some(known) = self.known() else { return FRESH };
             let Some(starting) = &mut known.starting else { return FRESH };
-            match starting.look() {
-                Ok(None) if step.start != Start::Warm && !is_nearly_there(starting.elapsed(), known.import_time) => {
+            match starting.is_ready() {
+                Ok(false) if step.start != Start::Warm && !is_nearly_there(starting.elapsed(), known.import_time) => {
                     return FRESH;
                 }
-                Ok(None) => {
+                Ok(false) => {
                     if watch(&Progress { elapsed: starting.elapsed(), ..Progress::default() }).is_break() {
                         return Way::Interrupted;
                     }
                 }
-                Ok(Some(zygote)) => {
-                    known.starting = None;
+                Ok(true) => {
+                    let Some(zygote) = known.starting.take() else { return FRESH };
                     let fits = zygote.fits(env);
                     known.zygotes.truncate(MOST_ZYGOTES - 1);
                     known.zygotes.insert(0, zygote);
