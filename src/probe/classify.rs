@@ -311,6 +311,16 @@ pub(super) fn failure(reason: String, last_lines: &[String]) -> Failure {
     Failure { reason, last_lines: shown(last_lines), ..Failure::default() }
 }
 
+/// Adds words to the reason of a process that did not train.
+pub(super) fn explained(mut outcome: Outcome, words: impl FnOnce(&Failure) -> Option<String>) -> Outcome {
+    if let Outcome::TimedOut(failure) | Outcome::Stalled(failure) | Outcome::Crashed(failure) = &mut outcome
+        && let Some(words) = words(failure)
+    {
+        failure.reason += &format!("; {words}");
+    }
+    outcome
+}
+
 /// Returns the last lines, to keep in the journal and to show on the screen.
 pub(super) fn shown(last_lines: &[String]) -> Vec<String> {
     const SHOWN: usize = 10;

@@ -121,16 +121,6 @@ pub(super) fn said(failure: &Failure) -> Vec<String> {
     std::iter::once(&failure.reason).chain(&failure.last_lines).cloned().collect()
 }
 
-/// Adds to a failure that the hook never reported.
-pub(super) fn explained(mut outcome: Outcome, silence: Option<String>) -> Outcome {
-    if let Outcome::TimedOut(failure) | Outcome::Stalled(failure) | Outcome::Crashed(failure) = &mut outcome
-        && let Some(silence) = silence
-    {
-        failure.reason += &format!("; {silence}");
-    }
-    outcome
-}
-
 /// Returns what a process that already trains must report after it received this config.
 pub(super) fn asked_in_session(step: &CommandStep, job: &Job<'_>) -> Result<Asked, ProbeError> {
     let targets = step.template.apply.in_session(job.settings);

@@ -42,23 +42,17 @@ impl Session {
     pub(super) fn outcome(&mut self, verdict: &Verdict) -> Outcome {
         let is_covered = self.writes.as_ref().is_some_and(|writes| writes.layout.is_some());
         let outcome = self.outcome_of(verdict);
-        let mut outcome = if is_covered { of_layer(outcome) } else { outcome };
+        let outcome = if is_covered { of_layer(outcome) } else { outcome };
         let place = self.asked_for_input_at();
-        let asked = Question { place: place.as_deref(), has_trained: self.has_progress() };
-        if let Outcome::Crashed(failure) | Outcome::TimedOut(failure) | Outcome::Stalled(failure) = &mut outcome
-            && let Some(prompt) = classify::asked_for_input(&failure.reason, &self.output.last_lines(), asked)
-        {
-            failure.reason += &format!("; {prompt}");
-        }
+        let has_trained = self.heard.any_step() || self.heard.printed.0 > 0;
+        let asked = Question { place: place.as_deref(), has_trained };
+        let mut outcome = classify::explained(outcome, |failure| {
+            classify::asked_for_input(&failure.reason, &self.output.last_lines(), asked)
+        });
         if let Outcome::Rejected(failure) = &mut outcome {
             failure.closes = std::mem::take(&mut self.heard.closes);
         }
         self.gpu.explained(outcome)
-    }
-
-    /// Returns true if a step was reported or a rate was printed.
-    fn has_progress(&self) -> bool {
-        self.heard.any_step() || self.heard.printed.0 > 0
     }
 
     /// Returns true if a brief probe, or a probe for its losses, has waited too long for its next step. Another config

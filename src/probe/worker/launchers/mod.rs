@@ -52,10 +52,14 @@ pub struct Dialling {
 /// Workers that another system was asked to start. Dropping this ends the remaining workers.
 pub trait Workers: Send {
     /// Returns the reason if no worker will ever dial in.
-    fn have_failed(&mut self) -> Option<String>;
+    fn have_failed(&mut self) -> Option<String> {
+        None
+    }
 
     /// Ends the remaining workers and checks that they ended. Returns the workers that could not be ended.
-    fn stop(&mut self) -> Option<String>;
+    fn stop(&mut self) -> Option<String> {
+        None
+    }
 }
 
 /// The settings for the start of workers.
@@ -135,15 +139,7 @@ fn quoted(text: &str) -> String {
 /// Workers that are unknown before they dial in.
 struct Strangers;
 
-impl Workers for Strangers {
-    fn have_failed(&mut self) -> Option<String> {
-        None
-    }
-
-    fn stop(&mut self) -> Option<String> {
-        None
-    }
-}
+impl Workers for Strangers {}
 
 #[cfg(test)]
 mod tests {
