@@ -69,7 +69,9 @@ pub(super) fn classify(evidence: &Evidence<'_>) -> Outcome {
         let reason = "the kernel killed it because memory ran out".to_owned();
         return Outcome::OutOfMemory { memory: Memory::Host, failure: failure(reason) };
     }
-    if let Some(full) = evidence.memory.shared_is_full.as_ref().filter(|_| evidence.ending.is_bus_error()) {
+    // SIGBUS ends a process that uses a mapped file when the memory behind the file is full.
+    let is_bus_error = matches!(evidence.ending, Ending::Signalled(7) | Ending::Exited(135));
+    if let Some(full) = evidence.memory.shared_is_full.as_ref().filter(|_| is_bus_error) {
         let reason = format!("{}; {full}", evidence.ending);
         return Outcome::OutOfMemory { memory: Memory::Shared, failure: failure(reason) };
     }

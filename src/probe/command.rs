@@ -117,10 +117,12 @@ impl CommandProber {
 
     /// Returns the reason if a job cannot run at all.
     fn refusal(&self, job: &Job<'_>) -> Option<String> {
-        let apply = &self.step.template.apply;
-        demands::refusal_as_it_is(&self.step, job)
-            .or_else(|| apply.refusal(job.settings))
-            .or_else(|| job.experiment.and_then(|asked| asked.refusal(apply.adapter)))
+        let CommandStep { template, rate, samples_per_step, .. } = &*self.step;
+        let needs = || as_it_is_needs(template, rate, samples_per_step.as_ref(), job.settings);
+        let of_unmodified = job.config.is_as_it_is().then(needs).flatten();
+        of_unmodified
+            .or_else(|| template.apply.refusal(job.settings))
+            .or_else(|| job.experiment.and_then(|asked| asked.refusal(template.apply.adapter)))
     }
 
     /// Returns the GPUs that the step sees according to its environment.

@@ -370,16 +370,6 @@ impl ProbeError {
         move |source| Self::Io { action, path: Some(path), source }
     }
 
-    /// Returns true if only this node failed, so that other nodes can continue.
-    pub(crate) fn is_of_the_place(&self) -> bool {
-        matches!(self, Self::Lost { .. } | Self::NoTime { .. })
-    }
-
-    /// Returns true if the node's allocation has no time left for a probe.
-    pub(crate) fn is_late(&self) -> bool {
-        matches!(self, Self::NoTime { .. })
-    }
-
     /// Returns the last lines that the step printed, if they say more than the error.
     pub fn last_lines(&self) -> &[String] {
         match self {

@@ -160,12 +160,6 @@ pub fn as_it_is_needs(
     template.needs_settings(set).or_else(counts)
 }
 
-/// Returns the reason if the unmodified job is requested but cannot run.
-pub(super) fn refusal_as_it_is(step: &CommandStep, job: &Job<'_>) -> Option<String> {
-    let needs = || as_it_is_needs(&step.template, &step.rate, step.samples_per_step.as_ref(), job.settings);
-    job.config.is_as_it_is().then(needs).flatten()
-}
-
 fn samples_per_step(step: &CommandStep, job: &Job<'_>) -> Result<Option<f64>, ProbeError> {
     let Some(expression) = &step.samples_per_step else { return Ok(None) };
     let samples = expression.value(|name| job.settings.get(name)).ok().and_then(|samples| samples.as_f64());

@@ -154,6 +154,7 @@ impl Session {
         // Watch shared memory before the step can make files there: they are then removed even if gputune is killed.
         let shared = SharedWatch::begin(scratch.path());
         let begin = Instant::now();
+        let share_bytes = step.slot.as_ref().and_then(|slot| slot.memory_bytes);
         let is_forked = matches!(process, Process::Forked { .. });
         let (supervised, zygote) = process.start(&step.supervisor, &mut order, &writer, sender)?;
         scratch.note(supervised.pid());
@@ -165,8 +166,7 @@ impl Session {
             begin,
             care: Care::default(),
             clock: ClockWatch::begin(),
-            host: HostWatch::new(supervised.pid(), zygote, job.limits.host_memory_headroom, shared)
-                .with_share(step.slot.as_ref().and_then(|slot| slot.memory_bytes)),
+            host: HostWatch::new(supervised.pid(), zygote, job.limits.host_memory_headroom, share_bytes, shared),
             supervised: Some(supervised),
             gpu: GpuWatch::none(),
             socket,

@@ -109,7 +109,8 @@ impl Patience {
         }
         self.latest = (window.steps(), window.throughput());
         self.next_look = Duration::ZERO;
-        if self.compiles_too_long(window) {
+        let longest = self.for_compiling.as_secs_f64();
+        if window.compiling().is_some_and(|compiling| compiling.steps_since == 0 && compiling.seconds >= longest) {
             self.decided = Sufficiency::StillCompiling;
             return self.decided;
         }
@@ -122,12 +123,6 @@ impl Patience {
 
     pub(in crate::probe) fn estimate(&self) -> Option<Estimate> {
         self.latest.1.as_ref().map(|throughput| throughput.estimate)
-    }
-
-    /// Returns true if the last step compiled, and compilations have used all their time.
-    fn compiles_too_long(&self, window: &Window) -> bool {
-        let longest = self.for_compiling.as_secs_f64();
-        window.compiling().is_some_and(|compiling| compiling.steps_since == 0 && compiling.seconds >= longest)
     }
 
     /// Returns true if the measured steps give a useful result even if no more steps come.

@@ -211,17 +211,13 @@ fn over_epochs(observations: &[Observation], ends: &[usize], rate: f64) -> Optio
         .filter(|work| last > first && amount > 0.0 && work.seconds > 0.0)
 }
 
-fn is_compilation(step: &Observation, kinds: &[String]) -> bool {
-    step.mark.is_some_and(|kind| COMPILATIONS.contains(&kinds[kind].as_str()))
-}
-
 /// Returns the number of observations up to the end of frequent compilations, or 0. The end is the last compilation at
 /// which more than a quarter of all steps before were compilations.
 pub(super) fn behind_compilations(observations: &[Observation], kinds: &[String]) -> usize {
     let (mut all, mut compilations, mut behind) = (0, 0, 0);
     for (at, step) in observations.iter().enumerate() {
         all += step.steps;
-        if is_compilation(step, kinds) {
+        if step.mark.is_some_and(|kind| COMPILATIONS.contains(&kinds[kind].as_str())) {
             compilations += step.steps;
             if compilations * RARELY > all {
                 behind = at + 1;

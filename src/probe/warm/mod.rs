@@ -71,11 +71,6 @@ impl Known {
 /// The imports that a fresh probe reported, or the reason why no zygote can run the command.
 pub(super) type Told = Result<Imports, String>;
 
-/// Returns true if a starting zygote is worth the wait: half to twice the import time of the first probe has passed.
-fn is_nearly_there(elapsed: Duration, import_time: Duration) -> bool {
-    elapsed >= import_time / 2 && elapsed <= import_time * 2
-}
-
 /// The way to start a probe.
 pub(super) enum Way {
     Fresh {
@@ -132,10 +127,10 @@ impl Warm {
         loop {
             let Some(known) = self.known() else { return FRESH };
             let Some(starting) = &mut known.starting else { return FRESH };
+            // A zygote is worth the wait if half to twice the import time of the first probe has passed.
+            let usual = known.import_time / 2..=known.import_time * 2;
             match starting.is_ready() {
-                Ok(false) if step.start != Start::Warm && !is_nearly_there(starting.elapsed(), known.import_time) => {
-                    return FRESH;
-                }
+                Ok(false) if step.start != Start::Warm && !usual.contains(&starting.elapsed()) => return FRESH,
                 Ok(false) => {
                     if watch(&Progress { elapsed: starting.elapsed(), ..Progress::default() }).is_break() {
                         return Way::Interrupted;

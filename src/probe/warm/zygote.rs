@@ -128,7 +128,9 @@ impl Zygote {
         });
         // Pass the task in a file: the zygote must import during the second probe, while nobody accepts its connection.
         fs::write(address.with_extension("json"), task.to_string()).map_err(told)?;
-        let log = log_file(folder).map_err(told)?;
+        // The log of the output during imports is only needed after a failure.
+        let logs = folder.join("logs");
+        let log = fs::create_dir_all(&logs).and_then(|()| File::create(logs.join("zygote.log"))).map_err(told)?;
         let (sender, reports) = sync_channel(16);
         let supervised =
             Supervised::start(&step.supervisor, &order, log.as_fd(), sender, |report| report).map_err(told)?;
@@ -267,13 +269,6 @@ fn its_environment(env: &BTreeMap<String, String>, scratch: &Path, address: &Pat
 fn stamp(path: &Path) -> Option<Stamp> {
     let status = fs::metadata(path).ok()?;
     Some((status.mtime().checked_mul(1_000_000_000)?.checked_add(status.mtime_nsec())?, status.len()))
-}
-
-/// The log of the zygote's output during imports; only needed after a failure.
-fn log_file(folder: &Path) -> io::Result<File> {
-    let logs = folder.join("logs");
-    fs::create_dir_all(&logs)?;
-    File::create(logs.join("zygote.log"))
 }
 
 /// Variables that gputune sets for each probe, and variables that do not affect imports.

@@ -126,14 +126,20 @@ impl Node {
             let theirs = welcome.version;
             return Err(silent(format!("it speaks version {theirs} of the protocol, and this is {VERSION}")));
         }
-        let (senders, inboxes): (Vec<_>, Vec<_>) = welcome.slots.iter().map(|_| channel()).unzip();
+        let (senders, inboxes): (Vec<Sender<FromWorker>>, Vec<_>) = welcome.slots.iter().map(|_| channel()).unzip();
         let weak = Arc::downgrade(&link);
         std::thread::spawn(move || {
             while let Ok(Ok(Some(line))) = heard.recv() {
                 let Some(link) = weak.upgrade() else { return };
                 link.hear();
                 drop(link);
-                hand_out(line, &senders);
+                let slot = match &line {
+                    FromWorker::Progress(news) => news.slot,
+                    FromWorker::Ended(ended) => ended.slot,
+                    FromWorker::NoTime(no_time) => no_time.slot,
+                    FromWorker::Heartbeat | FromWorker::Welcome(_) | FromWorker::Refused(_) => continue,
+                };
+                let _ = senders.get(slot).map(|slot| slot.send(line));
             }
         });
         let weak = Arc::downgrade(&link);
@@ -194,16 +200,6 @@ impl Node {
         };
         (first..).zip(0..).zip(welcome.slots.into_iter().zip(inboxes)).map(remote).collect()
     }
-}
-
-fn hand_out(line: FromWorker, slots: &[Sender<FromWorker>]) {
-    let slot = match &line {
-        FromWorker::Progress(news) => news.slot,
-        FromWorker::Ended(ended) => ended.slot,
-        FromWorker::NoTime(no_time) => no_time.slot,
-        FromWorker::Heartbeat | FromWorker::Welcome(_) | FromWorker::Refused(_) => return,
-    };
-    let _ = slots.get(slot).map(|slot| slot.send(line));
 }
 
 /// Runs probes in a slot of another node.
