@@ -200,14 +200,9 @@ mod tests {
     }
 
     #[test]
-    fn colours_are_taken_off() {
-        let text = b"\x1b[1;31mValueError\x1b[0m: \x1b[35mbad\x1b[0m\x07\n\tindented\n\x1b[0m\n";
-        let (log, lines, _) = read(text, None, None);
-        assert_eq!(log, b"ValueError: bad\n\tindented\n\n");
-        assert_eq!(lines, ["ValueError: bad", "\tindented"]);
+    fn rates_of_an_evaluation_count_only_before_those_of_the_training() {
         let evaluated = b"eval 9 samples/s\ntrain 5 samples/s\neval 9 samples/s\ntrain 6 samples/s\n";
         assert_eq!(read(evaluated, Some(r"([0-9.]+) samples/s"), None).2, [9.0, 5.0, 6.0]);
-        assert_eq!(read(b"\x1b[1m812.5\x1b[0m samples/s\n", Some(r"([0-9.]+) samples/s"), None).2, [812.5]);
     }
 
     #[test]

@@ -230,21 +230,6 @@ mod tests {
     }
 
     #[test]
-    fn the_peaks_of_warm_up_and_after_it_are_told_apart() {
-        let mut totals = Totals::default();
-        let report = |peak| MemoryReport { allocated: Some(peak), capacity: Some(100), ..MemoryReport::default() };
-        totals.memory(0, report(90));
-        totals.step(None, None, USUAL);
-        for _ in 0..8 {
-            totals.step(None, None, USUAL);
-            totals.memory(0, report(60));
-        }
-        let measurement = measured(&totals, 1, 8);
-        assert_eq!((measurement.memory.peak_bytes, measurement.memory.warmup_peak_bytes), (Some(60), Some(90)));
-        assert_eq!(measurement.memory_headroom(), Some(0.4));
-    }
-
-    #[test]
     fn a_flood_stays_bounded() {
         let mut totals = Totals::default();
         for step in 0..3 * KEPT {

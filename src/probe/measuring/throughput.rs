@@ -551,26 +551,6 @@ mod tests {
         }
     }
 
-    /// Returns the throughput of steps that compile, and take ten times as long as the steps after them.
-    fn compiled(first: usize, later: usize, mark: impl Fn(usize) -> Option<&'static str>) -> Throughput {
-        let later = steady(later).into_iter().enumerate().map(|(at, time)| (time, 0.0, mark(at)));
-        throughput(std::iter::repeat_n((0.1, 0.0, Some("recompile")), first).chain(later))
-    }
-
-    #[test]
-    fn the_rate_of_a_compiled_model_is_that_of_the_steps_behind_the_compilations() {
-        let found = compiled(400, 40, |_| None);
-        assert_rate(&found, 3200.0);
-        assert!(found.compiling_steps == 400 && (400..410).contains(&found.warmup_steps), "{found:?}");
-        assert!(found.is_settled() && found.outliers.is_empty() && found.measured.as_secs_f64() < 0.5, "{found:?}");
-        let late = compiled(20, 400, |at| (at % 90 == 89).then_some("recompile"));
-        assert_rate(&late, 3200.0);
-        assert!(
-            late.outliers["recompile"].steps >= 3 && late.warmup_steps < 150,
-            "a late one is an exception: {late:?}"
-        );
-    }
-
     #[test]
     fn a_step_that_did_nothing_takes_its_time() {
         let mut window = Window::default();

@@ -326,20 +326,6 @@ mod tests {
     }
 
     #[test]
-    fn steps_that_are_all_compilations_have_no_rate() {
-        for mark in ["compile", "recompile"] {
-            let window = marked([Some(mark); 200]);
-            assert!(window.throughput().is_none());
-            let compiling = window.compiling().unwrap();
-            assert!(compiling.is_going_on() && compiling.steps_since == 0);
-            let reason = "still compiling after 10 s (200 steps); raise measure_time or probe_time in [limits]";
-            assert_eq!(compiling.reason(), reason);
-        }
-        assert!(marked([Some("evaluation"); 200]).throughput().is_some());
-        assert_eq!(marked([Some("evaluation"); 200]).compiling(), None);
-    }
-
-    #[test]
     fn compilations_are_over_a_few_steps_behind_the_last() {
         let with = |since| marked([Some("recompile"); 30].into_iter().chain(vec![None; since])).compiling().unwrap();
         assert!(with(2).is_going_on() && !with(3).is_going_on());

@@ -194,26 +194,8 @@ struct Refused {
 
 #[cfg(test)]
 mod tests {
-    use super::super::orders::{read_line, send};
+    use super::super::orders::read_line;
     use super::*;
-    use crate::model::{Failure, Measurement};
-
-    #[test]
-    fn what_is_said_is_what_is_heard() {
-        let outcomes = [
-            Ok(Outcome::Measured(Measurement { throughput: Some(Estimate::point(3.5)), ..Measurement::default() })),
-            Ok(Outcome::Crashed(Failure::new("why"))),
-            Err(Refused { reason: "no".to_owned(), hint: None, last_lines: vec!["x".to_owned()] }),
-        ];
-        for outcome in outcomes {
-            let said = Ended { slot: 1, attempt: 7, outcome, remarks: Vec::new(), log: "é\n".to_owned() };
-            let (mut line, mut again) = (Vec::new(), Vec::new());
-            send(&mut line, &FromWorker::Ended(Box::new(said))).unwrap();
-            let heard: FromWorker = read_line(&mut line.as_slice()).unwrap().unwrap();
-            send(&mut again, &heard).unwrap();
-            assert_eq!(again, line);
-        }
-    }
 
     #[test]
     fn a_cut_off_or_malformed_line_is_an_error() {

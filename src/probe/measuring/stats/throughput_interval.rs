@@ -230,13 +230,6 @@ mod tests {
     }
 
     #[test]
-    fn bursts_do_not_widen_the_interval_once_they_are_known() {
-        let series = works(&Process::Bursts(4, 0.01).times(200, &mut Random(3)));
-        let (low, high) = MeanRate::of(&series).unwrap().interval(0.95).unwrap();
-        assert!(high - low < 0.02, "{low} to {high}");
-    }
-
-    #[test]
     fn more_confidence_is_wider_and_one_step_has_no_interval() {
         let series = works(&Process::LogNormal(0.5).times(50, &mut Random(3)));
         let mean = MeanRate::of(&series).unwrap();
