@@ -60,7 +60,7 @@ pub use command::{
     CommandProber, CommandStep, FirstRun, NotedArgument, NotedLoader, NotedVariable, Notes, Start, as_it_is_needs,
 };
 use duel::{Bout, Duel, DuelWatch, Duelled, Way};
-pub use experiment::{Experiment, MODES, Mode};
+pub use experiment::{Experiment, Mode};
 pub use hook::prepared;
 pub use in_process::{InProcess, Step, StepError, TrainingStep};
 pub use kept_file::{KeptFile, MEMORY_SNAPSHOT};
