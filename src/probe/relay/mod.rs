@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use super::orders::{end_within, read_line, send};
 use super::scratch::{NOTE, OWNER};
-use super::worker::{LauncherError, OnNode};
+use super::worker::{OnNode, WorkerError};
 use super::{ProbeError, locked};
 use crate::machine::Device;
 pub use serve::serve;
@@ -88,7 +88,7 @@ const GPUTUNE: &str = env!("CARGO_PKG_VERSION");
 const LONGEST_START: Duration = Duration::from_secs(120);
 
 /// The commands that start relays, each with the name of its node.
-type Commands = dyn Fn() -> Result<Vec<OnNode>, LauncherError> + Send + Sync;
+type Commands = dyn Fn() -> Result<Vec<OnNode>, WorkerError> + Send + Sync;
 
 /// The relays of a step; none if its processes run only on this machine. The first probe starts them. If a relay has ended, the
 /// next probe starts all of them again.
@@ -107,10 +107,7 @@ impl fmt::Debug for Relays {
 impl Relays {
     /// Returns relays that these commands start. If the device is a GPU, all nodes must have the same GPU model and
     /// driver.
-    pub fn by(
-        commands: impl Fn() -> Result<Vec<OnNode>, LauncherError> + Send + Sync + 'static,
-        device: Device,
-    ) -> Self {
+    pub fn by(commands: impl Fn() -> Result<Vec<OnNode>, WorkerError> + Send + Sync + 'static, device: Device) -> Self {
         Self { how: Some((Arc::new(commands), device)), running: Arc::default() }
     }
 
@@ -136,7 +133,7 @@ impl Relays {
         let Some((commands, device)) = &self.how else { return Ok(running) };
         if running.is_empty() || running.iter().any(|relay| relay.is_lost()) {
             running.clear();
-            let commands = commands().map_err(|none| on("this machine", none.to_string(), none.hint.to_owned()))?;
+            let commands = commands().map_err(|none| on("this machine", none.to_string(), none.hint().to_owned()))?;
             let begun = commands.into_iter().map(|(host, command)| Relay::start(host, command));
             let begun = begun.collect::<Result<Vec<_>, _>>()?;
             *running = begun.into_iter().map(|relay| relay.greet(device)).collect::<Result<_, _>>()?;

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use super::Token;
+use super::{Token, WorkerError};
 
 /// A way to start workers.
 #[derive(Debug)]
@@ -33,16 +33,16 @@ pub enum Start {
 }
 
 /// Makes the commands of all nodes.
-pub type Commands = fn(&Wanted<'_>) -> Result<Vec<OnNode>, LauncherError>;
+pub type Commands = fn(&Wanted<'_>) -> Result<Vec<OnNode>, WorkerError>;
 
 /// Workers, or the reason why they are missing.
-pub type Called = Result<Box<dyn Workers>, LauncherError>;
+pub type Called = Result<Box<dyn Workers>, WorkerError>;
 
 /// How workers dial in.
 #[derive(Debug, Clone, Copy)]
 pub struct Dialling {
     /// Returns the default address to listen on.
-    pub address: fn(&Wanted<'_>) -> Result<String, LauncherError>,
+    pub address: fn(&Wanted<'_>) -> Result<String, WorkerError>,
     /// Makes workers dial in.
     pub call: fn(&Wanted<'_>, SocketAddr, &Token) -> Called,
     /// True if the token must come from a stated file. Otherwise a fresh token is used.
@@ -83,15 +83,6 @@ pub struct Wanted<'w> {
 
 /// A node, and the command whose standard streams its worker uses.
 pub type OnNode = (String, Command);
-
-/// The reason why no nodes are available.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}")]
-pub struct LauncherError {
-    reason: String,
-    /// The remedy.
-    pub hint: &'static str,
-}
 
 /// All launchers. If the spec names no launcher, the first that fits is used.
 pub const LAUNCHERS: &[Launcher] = &[
