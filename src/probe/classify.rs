@@ -15,7 +15,7 @@ use crate::model::{Failure, Memory, Outcome};
 pub(super) use environment::{
     Question, asked_for_input, first_ending, is_taken, missing_module, says_usage_error, with_last_words,
 };
-use failure_texts::{Meaning, Shortage};
+use failure_texts::{Meaning, shortage};
 use traceback::{Exception, Line};
 
 /// Evidence about memory and lost processes, from the kernel, the framework's allocator and the ranks.
@@ -162,10 +162,7 @@ pub(super) fn bad_lines_words(count: u64) -> String {
 pub(super) fn out_of_memory(lines: &[String], facts: &MemoryFacts) -> Option<(Memory, String)> {
     match decisive_line(lines) {
         Some((Meaning::OutOfMemory(memory), line)) => {
-            let mut reason = match Shortage::parse(line) {
-                Some(shortage) => shortage.words(&facts.own),
-                None => line.trim().to_owned(),
-            };
+            let mut reason = shortage(line, &facts.own).unwrap_or_else(|| line.trim().to_owned());
             if let Some(full) = facts.shared_is_full.as_ref().filter(|_| memory == Memory::Shared) {
                 reason += &format!("; {full}");
             }

@@ -18,7 +18,7 @@ use super::super::hook::{self, Asks};
 use super::super::host_watch::HostWatch;
 use super::super::measuring::patience::{Patience, Sufficiency};
 use super::super::orders::Order;
-use super::super::output::{Output, OutputSettings};
+use super::super::output::Output;
 use super::super::protocol;
 use super::super::ranks::Attendance;
 use super::super::relay::{self, Reach};
@@ -359,9 +359,8 @@ fn read_output(
         Rate::Pattern { pattern, .. } => Some(pattern.clone()),
         Rate::Events => None,
     };
-    let settings = OutputSettings { log: log.to_owned(), log_size: job.limits.log_size, pattern };
-    let output = Output::read(reader, settings, sender.clone()).map_err(ProbeError::io("write the log", log))?;
-    Ok((output, writer))
+    let output = Output::read(reader, log, job.limits.log_size, pattern, sender.clone());
+    Ok((output.map_err(ProbeError::io("write the log", log))?, writer))
 }
 
 fn unit_of(step: &CommandStep) -> String {

@@ -239,7 +239,7 @@ impl Duelled {
             fallbacks: Vec::new(),
             disturbances: Vec::new(),
             elapsed: Duration::ZERO,
-            levels: Levels::default(),
+            levels: Levels::of_rounds(Vec::new()),
         }
     }
 
