@@ -94,8 +94,7 @@ impl GpuWatch {
 
     /// Adds the GPUs' activity to the measurement, or returns `Disturbed`.
     pub(super) fn measured(&mut self, mut measurement: Measurement, throughput: &Throughput) -> Outcome {
-        let end = self.begin + throughput.ended;
-        let begin = end.checked_sub(throughput.measured).unwrap_or(self.begin);
+        let (begin, end) = throughput.span(self.begin);
         match self.end(Window { begin, end }) {
             None => {}
             Some(Err(reason)) => {

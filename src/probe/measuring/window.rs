@@ -280,8 +280,8 @@ mod tests {
         assert_eq!(window.steps(), 200_000);
         let throughput = window.throughput().unwrap();
         assert!((throughput.estimate.value / 32e6 - 1.0).abs() < 1e-3, "{throughput:?}");
-        assert!((throughput.step_seconds / 1e-6 - 1.0).abs() < 1e-6, "{throughput:?}");
-        assert_eq!((throughput.epochs, throughput.amount), (4, 32.0));
+        assert!((throughput.timing.step_seconds.unwrap() / 1e-6 - 1.0).abs() < 1e-6, "{throughput:?}");
+        assert_eq!((throughput.epochs, throughput.timing.samples_per_step), (4, Some(32.0)));
     }
 
     #[test]
