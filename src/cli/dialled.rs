@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 
 use gputune::machine::Device;
 use gputune::model::{Slot, Space};
-use gputune::probe::worker::{
-    Dialling, Door, Hello, Knock, LauncherError, Life, Node, Refusal, Token, Wanted, Welcome, Workers,
-};
+use gputune::probe::worker::{Dialling, Door, Hello, Knock, Life, Node, Refusal, Token, Wanted, Welcome, Workers};
 use gputune::search::{Arrival, Tuner};
 
 use super::exit::{Exit, Failed};
@@ -58,16 +56,14 @@ impl Dialled {
         way: &Dialling,
         hello: Hello,
     ) -> Result<Self, Failed> {
-        let impossible = |error: LauncherError| Failed::because(Exit::Impossible, &error).hint(error.hint);
         let token = token(token_file, way)?;
         let address = wanted.listen.map_or_else(|| (way.address)(wanted), |listen| Ok(listen.to_owned()));
-        let door = Door::open(&address.map_err(impossible)?, token.clone());
-        let door = door.map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint()))?;
+        let door = Door::open(&address?, token.clone())?;
         let at = door.address();
         let shown = token_file.map(|file| format!(": gputune worker --dial {at} --token-file {}", paths::word(file)));
         say!("{:<10} {at} for workers{}", "listening", shown.unwrap_or_default());
         let heard = door.answer(hello);
-        let mut workers = (way.call)(wanted, at, &token).map_err(impossible)?;
+        let mut workers = (way.call)(wanted, at, &token)?;
         let stop = interrupt::stop_flag()?;
         let mut knocks = Knocks { heard, told: 0 };
         let mut asked = Instant::now();

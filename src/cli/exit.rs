@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use gputune::machine::NoGpu;
 use gputune::model::{LocateError, outcome::with_causes};
-use gputune::probe::{ProbeError, worker::TokenError};
+use gputune::probe::{ProbeError, worker::WorkerError};
 use gputune::spec::SpecError;
 
 use super::{colour, diagnostic};
@@ -219,9 +219,9 @@ impl From<&ProbeError> for Failed {
     }
 }
 
-impl From<TokenError> for Failed {
-    fn from(error: TokenError) -> Self {
-        Self::because(Exit::Usage, &error).hint(error.hint())
+impl From<WorkerError> for Failed {
+    fn from(error: WorkerError) -> Self {
+        Self::because(if error.is_mistake() { Exit::Usage } else { Exit::Impossible }, &error).hint(error.hint())
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use gputune::diagnosis::{Around, is_about_exchange};
 use gputune::machine::{Allocation, Device};
 use gputune::model::{Slot, Space};
-use gputune::probe::worker::{Hello, Node, NodeError, OnNode, Start, Workers};
+use gputune::probe::worker::{Hello, Node, OnNode, Start, WorkerError, Workers};
 use gputune::probe::{CommandProber, CommandStep};
 use gputune::search::Tuner;
 use gputune::spec::Spec;
@@ -48,10 +48,7 @@ impl Places {
             let hello = Hello::new(paths::absolute(&spec.path), spec.text.clone());
             let (device, kind) = match &launcher.start {
                 Start::Streams(commands) => {
-                    let commands = commands(&wanted);
-                    let commands =
-                        commands.map_err(|error| Failed::because(Exit::Impossible, &error).hint(error.hint))?;
-                    let nodes = started(commands, &hello)?;
+                    let nodes = started(commands(&wanted)?, &hello)?;
                     (common_device(&nodes)?, Kind::Nodes(nodes))
                 }
                 Start::Dial(way) => {
@@ -200,7 +197,7 @@ fn on_nodes(nodes: Vec<Node>, space: Space, out: &Path, quiet: bool) -> Tuner<'s
 }
 
 fn started(commands: Vec<OnNode>, hello: &Hello) -> Result<Vec<Node>, Failed> {
-    let started: Vec<Result<Node, NodeError>> = std::thread::scope(|scope| {
+    let started: Vec<Result<Node, WorkerError>> = std::thread::scope(|scope| {
         let start = |(host, command): OnNode| {
             let hello = hello.clone();
             scope.spawn(move || Node::start(&host, command, hello))
@@ -208,8 +205,7 @@ fn started(commands: Vec<OnNode>, hello: &Hello) -> Result<Vec<Node>, Failed> {
         let starting: Vec<_> = commands.into_iter().map(start).collect();
         starting.into_iter().filter_map(|node| node.join().ok()).collect()
     });
-    let nodes: Result<Vec<Node>, NodeError> = started.into_iter().collect();
-    nodes.map_err(|error| Failed::because(Exit::Impossible, &error).hint(error.hint()))
+    started.into_iter().map(|node| node.map_err(Failed::from)).collect()
 }
 
 /// Returns the device that all nodes have: a measurement on one device says nothing about another.

@@ -99,8 +99,7 @@ fn dialled(args: &Args, (address, file): (&str, &Path), allocation: Option<Alloc
     loop {
         let stream = dial(address, &token, args.wait, |error| {
             say!("{}; trying for {} s", Failed::because(Exit::Impossible, error).message(), args.wait.as_secs());
-        });
-        let stream = stream.map_err(|error| Failed::because(Exit::Impossible, &error).hint(error.hint()))?;
+        })?;
         match served(args, stream, allocation)?.code() {
             Some(0) => return Ok(Exit::Found),
             // The serving process has reported why.

@@ -8,7 +8,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use super::ProbeError;
-use super::orders::{Ending, Order, Report, start_error};
+use super::orders::{Order, Report, start_error};
 use super::scratch::Scratch;
 use super::supervisor::{Care, Supervised};
 
@@ -56,11 +56,6 @@ const GRACE: Duration = Duration::from_millis(500);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(40);
 
-enum Message {
-    Supervisor(Option<Report>),
-    Read { text: Vec<u8>, all: bool },
-}
-
 impl Brief {
     /// Runs the command under a supervisor (see [`supervisor`](super::supervisor)); `supervisor` is its executable. On
     /// return, none of the command's processes is left.
@@ -71,7 +66,7 @@ impl Brief {
         let io = |action| move |source| ProbeError::Io { action, path: None, source };
         let scratch = Scratch::new()?;
         let (reader, writer) = io::pipe().map_err(io("make a pipe"))?;
-        let (sender, messages) = sync_channel(16);
+        let (sender, reports) = sync_channel(16);
         let program = self.command.first().cloned().unwrap_or_default();
         let cwd = self.cwd.clone();
         let order = Order {
@@ -82,88 +77,54 @@ impl Brief {
             to_remove: vec![scratch.path().to_owned()],
             ..Order::default()
         };
-        let mut supervised =
-            Supervised::start(supervisor, &order, writer.as_fd(), sender.clone(), Message::Supervisor).map_err(
-                |source| ProbeError::Io { action: "start the supervisor", path: Some(supervisor.to_owned()), source },
-            )?;
+        let mut supervised = Supervised::start(supervisor, &order, writer.as_fd(), sender, |report| report)
+            .map_err(ProbeError::io("start the supervisor", supervisor))?;
         scratch.note(supervised.pid());
         drop(writer);
+        // If the command prints too much, the closed pipe tells it.
         let read = move || {
             let mut text = Vec::new();
-            let all = reader.take(MOST_BYTES + 1).read_to_end(&mut text).is_ok()
-                && u64::try_from(text.len()).is_ok_and(|bytes| bytes <= MOST_BYTES);
-            let _ = sender.send(Message::Read { text, all });
+            let _ = reader.take(MOST_BYTES + 1).read_to_end(&mut text);
+            text
         };
-        std::thread::Builder::new().name("output".to_owned()).spawn(read).map_err(io("start a thread"))?;
+        let output = std::thread::Builder::new().name("output".to_owned()).spawn(read).map_err(io("start a thread"))?;
         let deadline = Instant::now() + self.time;
-        let (mut heard, mut care) = (Heard::default(), Care::default());
-        while !heard.is_over() {
+        let (mut care, mut ending, mut is_late) = (Care::default(), None, false);
+        let survivors = loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            match messages.recv_timeout(if heard.stopped.is_some() { LOOK_EVERY } else { left }) {
-                Ok(Message::Supervisor(Some(Report::NotStarted { errno, message }))) => {
+            match reports.recv_timeout(if is_late { LOOK_EVERY } else { left }) {
+                Ok(Some(Report::NotStarted { errno, message })) => {
                     return Err(start_error(&program, &cwd, errno, &message));
                 }
-                Ok(message) => heard.hear(message),
-                Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => drop(heard.stopped.get_or_insert(PrintedEnd::TimeIsUp)),
+                Ok(Some(Report::Started { .. })) => {}
+                Ok(Some(Report::Ended { ending: how, .. })) => ending = Some(how),
+                Ok(Some(Report::Clean { survivors })) => break survivors,
+                Ok(None) | Err(RecvTimeoutError::Disconnected) => break Vec::new(),
+                Err(RecvTimeoutError::Timeout) => is_late = true,
             }
             let now = Instant::now();
-            if heard.stopped.is_some() && !heard.is_clean {
+            if is_late {
                 supervised.stop(false);
                 if care.look_in_haste(&supervised, now) || now >= deadline + LONGEST {
-                    (heard.survivors, heard.is_clean) = (supervised.end_without_it(), true);
+                    break supervised.end_without_it();
                 }
             }
-        }
-        drop(supervised);
-        if !heard.survivors.is_empty() {
-            let pids = heard.survivors.iter().take(5).copied().collect();
-            return Err(ProbeError::Survivors { count: heard.survivors.len(), pids });
-        }
-        Ok(heard.printed())
-    }
-}
-
-#[derive(Default)]
-struct Heard {
-    text: Option<Vec<u8>>,
-    ending: Option<Ending>,
-    is_clean: bool,
-    survivors: Vec<u32>,
-    stopped: Option<PrintedEnd>,
-}
-
-impl Heard {
-    fn is_over(&self) -> bool {
-        self.is_clean && (self.text.is_some() || !self.survivors.is_empty())
-    }
-
-    fn hear(&mut self, message: Message) {
-        match message {
-            Message::Read { text, all } => {
-                self.text = Some(text);
-                if !all {
-                    self.stopped = self.stopped.take().or(Some(PrintedEnd::TooMuch));
-                }
-            }
-            Message::Supervisor(Some(Report::Ended { ending, .. })) => self.ending = Some(ending),
-            Message::Supervisor(Some(Report::Clean { survivors })) => {
-                (self.survivors, self.is_clean) = (survivors, true);
-            }
-            Message::Supervisor(None) => self.is_clean = true,
-            Message::Supervisor(Some(Report::Started { .. } | Report::NotStarted { .. })) => {}
-        }
-    }
-
-    fn printed(self) -> Printed {
-        let mut text = self.text.unwrap_or_default();
-        text.truncate(usize::try_from(MOST_BYTES).unwrap_or(usize::MAX));
-        let end = match (self.stopped, self.ending) {
-            (Some(stopped), _) => stopped,
-            (None, Some(ending)) if ending.is_success() => PrintedEnd::Success,
-            (None, Some(ending)) => PrintedEnd::Failure(ending.to_string()),
-            (None, None) => PrintedEnd::Failure("an unknown end".to_owned()),
         };
-        Printed { text: String::from_utf8_lossy(&text).into_owned(), end }
+        drop(supervised);
+        if !survivors.is_empty() {
+            let pids = survivors.iter().take(5).copied().collect();
+            return Err(ProbeError::Survivors { count: survivors.len(), pids });
+        }
+        let mut text = output.join().unwrap_or_default();
+        let most = usize::try_from(MOST_BYTES).unwrap_or(usize::MAX);
+        let end = match ending {
+            _ if text.len() > most => PrintedEnd::TooMuch,
+            _ if is_late => PrintedEnd::TimeIsUp,
+            Some(ending) if ending.is_success() => PrintedEnd::Success,
+            Some(ending) => PrintedEnd::Failure(ending.to_string()),
+            None => PrintedEnd::Failure("an unknown end".to_owned()),
+        };
+        text.truncate(most);
+        Ok(Printed { text: String::from_utf8_lossy(&text).into_owned(), end })
     }
 }

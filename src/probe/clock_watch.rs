@@ -118,15 +118,4 @@ mod tests {
         assert_eq!(standstill(seconds(1.0), None), Duration::ZERO);
         assert_eq!(standstill(seconds(3.0), None), seconds(3.0));
     }
-
-    #[test]
-    fn time_that_passes_as_it_should_is_no_standstill() {
-        // A busy virtual machine may really stand still.
-        let is_still = (0..5).any(|_| {
-            let clock = ClockWatch::begin();
-            std::thread::sleep(Duration::from_millis(400));
-            clock.stood_still().is_none()
-        });
-        assert!(is_still);
-    }
 }

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::classify;
 use super::duel::{Duel, DuelWatch, Duelled, Way};
 use super::idle::Idle;
 use super::sweep;
@@ -116,10 +117,12 @@ impl CommandProber {
 
     /// Returns the reason if a job cannot run at all.
     fn refusal(&self, job: &Job<'_>) -> Option<String> {
-        let apply = &self.step.template.apply;
-        demands::refusal_as_it_is(&self.step, job)
-            .or_else(|| apply.refusal(job.settings))
-            .or_else(|| job.experiment.and_then(|asked| asked.refusal(apply.adapter)))
+        let CommandStep { template, rate, samples_per_step, .. } = &*self.step;
+        let needs = || as_it_is_needs(template, rate, samples_per_step.as_ref(), job.settings);
+        let of_unmodified = job.config.is_as_it_is().then(needs).flatten();
+        of_unmodified
+            .or_else(|| template.apply.refusal(job.settings))
+            .or_else(|| job.experiment.and_then(|asked| asked.refusal(template.apply.adapter)))
     }
 
     /// Returns the GPUs that the step sees according to its environment.
@@ -143,7 +146,7 @@ impl CommandProber {
 
 /// Returns true if a held process of the same job may have caused the failure.
 fn is_failure_beside_others(outcome: &Outcome) -> bool {
-    let is_taken = |failure: &Failure| super::classify::is_taken(&failure.reason);
+    let is_taken = |failure: &Failure| classify::is_taken(&failure.reason);
     matches!(outcome, Outcome::Crashed(_) | Outcome::OutOfMemory { .. } | Outcome::Stalled(_))
         || matches!(outcome, Outcome::Disturbed(failure) if is_taken(failure))
 }
@@ -286,7 +289,7 @@ impl CommandProber {
         }
         let told = Imports::read(session.scratch.path(), &session.words, session.heard.pid);
         let silence = session.silence();
-        let outcome = demands::explained(self.outcome(&mut session, &verdict, ended, visible), silence);
+        let outcome = classify::explained(self.outcome(&mut session, &verdict, ended, visible), |_| silence);
         if is_live && verdict.is_good() && !is_held {
             self.live.not_held();
         }

@@ -1,6 +1,6 @@
 //! The socket to which a probe's processes report.
 
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -109,23 +109,21 @@ fn read(stream: UnixStream, messages: &SyncSender<Message>, reading: &Reading) {
     let mut twin = stream.try_clone().ok();
     let mut lines = BufReader::with_capacity(1 << 16, stream);
     let mut line = Vec::new();
-    while let Ok(kind) = next_line(&mut lines, &mut line) {
-        let message = match kind {
-            Line::End => break,
-            Line::Blank => continue,
-            Line::TooLong => Message::BadLine,
-            Line::Whole => match Event::parse(&line) {
-                Ok(event) => {
-                    if let Some(closed) = who.hear(&event) {
-                        let _ = messages.send(closed);
-                    }
-                    if who.reads_orders {
-                        locked(&reading.0.listeners).extend(twin.take());
-                    }
-                    Message::Event { event, rank: who.rank.unwrap_or(0), at: Instant::now() }
+    while let Ok(Some(is_short)) = next_line(&mut lines, &mut line) {
+        if line.ends_with(b"\n") && line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        let message = match Event::parse(&line) {
+            Ok(event) if is_short => {
+                if let Some(closed) = who.hear(&event) {
+                    let _ = messages.send(closed);
                 }
-                Err(_) => Message::BadLine,
-            },
+                if who.reads_orders {
+                    locked(&reading.0.listeners).extend(twin.take());
+                }
+                Message::Event { event, rank: who.rank.unwrap_or(0), at: Instant::now() }
+            }
+            _ => Message::BadLine,
         };
         if messages.send(message).is_err() {
             return;
@@ -166,42 +164,16 @@ impl Introduced {
     }
 }
 
-enum Line {
-    Whole,
-    Blank,
-    TooLong,
-    End,
-}
-
-/// Reads up to the next line break, and skips the part of a line beyond the limit.
-fn next_line(lines: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Line> {
+/// Reads a line with its line break. Returns `None` at the end, and false if the line is too long. The part of a line beyond
+/// the limit is skipped.
+fn next_line(lines: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<bool>> {
     line.clear();
-    let mut too_long = false;
-    loop {
-        let buffer = lines.fill_buf()?;
-        if buffer.is_empty() && line.is_empty() && !too_long {
-            return Ok(Line::End);
-        }
-        let is_end = buffer.is_empty();
-        let (part, used, ended) = match buffer.iter().position(|&byte| byte == b'\n') {
-            Some(end) => (&buffer[..end], end + 1, true),
-            None => (buffer, buffer.len(), is_end),
-        };
-        too_long |= line.len() + part.len() > LONGEST_LINE;
-        if too_long {
-            line.clear();
-        } else {
-            line.extend_from_slice(part);
-        }
-        lines.consume(used);
-        if ended {
-            return Ok(match line.iter().all(u8::is_ascii_whitespace) {
-                _ if too_long => Line::TooLong,
-                true if !is_end => Line::Blank,
-                _ => Line::Whole,
-            });
-        }
+    let read = lines.by_ref().take(LONGEST_LINE as u64 + 1).read_until(b'\n', line)?;
+    let is_short = read <= LONGEST_LINE || line.ends_with(b"\n");
+    if !is_short {
+        lines.skip_until(b'\n')?;
     }
+    Ok((read > 0).then_some(is_short))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Instant;
 
+use super::classify;
 use super::measuring::throughput::Throughput;
 use super::timeline::Timeline;
 use crate::machine::{
@@ -93,8 +94,7 @@ impl GpuWatch {
 
     /// Adds the GPUs' activity to the measurement, or returns `Disturbed`.
     pub(super) fn measured(&mut self, mut measurement: Measurement, throughput: &Throughput) -> Outcome {
-        let end = self.begin + throughput.ended;
-        let begin = end.checked_sub(throughput.measured).unwrap_or(self.begin);
+        let (begin, end) = throughput.span(self.begin);
         match self.end(Window { begin, end }) {
             None => {}
             Some(Err(reason)) => {
@@ -116,16 +116,10 @@ impl GpuWatch {
     }
 
     /// Adds the driver's errors to the outcome if the probe failed.
-    pub(super) fn explained(&mut self, mut outcome: Outcome) -> Outcome {
-        let now = Instant::now();
-        let metered = self.end(Window { begin: self.begin, end: now });
-        if let Outcome::TimedOut(failure) | Outcome::Stalled(failure) | Outcome::Crashed(failure) = &mut outcome
-            && let Some(Ok(metered)) = metered
-            && !metered.xids.is_empty()
-        {
-            failure.reason += &format!("; the driver reported {}", metered.xids.join(", "));
-        }
-        outcome
+    pub(super) fn explained(&mut self, outcome: Outcome) -> Outcome {
+        let metered = self.end(Window { begin: self.begin, end: Instant::now() });
+        let xids = metered.and_then(Result::ok).map(|metered| metered.xids).filter(|xids| !xids.is_empty());
+        classify::explained(outcome, |_| xids.map(|xids| format!("the driver reported {}", xids.join(", "))))
     }
 
     /// Stops watching, and returns the use in a time span. Later calls return the same, whatever their time span.

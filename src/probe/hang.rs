@@ -26,17 +26,13 @@ pub(super) struct Hang {
     pub(super) is_blocked: bool,
 }
 
-fn stacks_file(folder: &Path, pid: u32) -> PathBuf {
-    folder.join("python").join(format!("stacks-{pid}.txt"))
-}
-
 /// Asks each rank's process for its position. Sends SIGUSR2 only to living processes with a stacks file, because the
 /// signal would kill a process that does not handle it. Stops waiting for answers once `go_on` returns false.
 pub(super) fn ask(folder: &Path, pids: &BTreeMap<u32, u32>, living: &[u32], go_on: &mut dyn FnMut() -> bool) -> Hang {
     let mut waiting: Vec<Asked> = Vec::new();
     let mut answers: BTreeMap<u32, Answer> = BTreeMap::new();
     for (&rank, &pid) in pids.iter().filter(|(_, pid)| living.contains(pid)) {
-        let file = stacks_file(folder, pid);
+        let file = folder.join(format!("python/stacks-{pid}.txt"));
         let Ok(before) = fs::metadata(&file).map(|data| data.len()) else { continue };
         if is_stopped(pid) {
             answers.insert(rank, Answer::Stopped(pid));

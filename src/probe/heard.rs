@@ -7,7 +7,6 @@ use std::time::Instant;
 use super::ledger::StepKind;
 use super::measuring::throughput::EPOCH;
 use super::measuring::window::{DATA_WAIT, EVALUATION, StepReport, Window};
-use super::memory_peaks::MemoryReport;
 use super::orders::{Ending, Report, start_error};
 use super::protocol::{ErrorKind, Event};
 use super::ranks::Ranks;
@@ -34,12 +33,6 @@ pub(super) enum Message {
     },
     /// A report of the supervisor; `None` if the supervisor is gone.
     Supervisor(Option<Report>),
-}
-
-/// The effect of a message on the probe as a whole.
-pub(super) enum News {
-    Ended,
-    Diverged(f64),
 }
 
 pub(super) struct Heard {
@@ -158,7 +151,8 @@ impl Heard {
         self.last_step.is_some() || self.window.steps() > 0
     }
 
-    pub(super) fn hear(&mut self, message: Message) -> Result<Option<News>, ProbeError> {
+    /// Takes a message. Returns true if it ends the probe: its process has ended, or its loss is no number.
+    pub(super) fn hear(&mut self, message: Message) -> Result<bool, ProbeError> {
         match message {
             Message::BadLine => self.bad_lines += 1,
             Message::Closed { rank, is_orderly, at } => self.ranks.closed(rank, is_orderly, at),
@@ -174,10 +168,10 @@ impl Heard {
             Message::Event { event, rank, at } => return self.hear_event(event, rank, at),
             Message::Supervisor(report) => return self.hear_supervisor(report),
         }
-        Ok(None)
+        Ok(false)
     }
 
-    fn hear_event(&mut self, event: Event, rank: u32, at: Instant) -> Result<Option<News>, ProbeError> {
+    fn hear_event(&mut self, event: Event, rank: u32, at: Instant) -> Result<bool, ProbeError> {
         // Before the first step, any event is progress. After the first step, only steps are progress.
         if !self.any_step() {
             self.last_progress = at;
@@ -186,10 +180,10 @@ impl Heard {
             Event::Step { samples, handed_out, time, seconds, loss, flops, metrics, timed } => {
                 if let Some(loss) = loss.filter(|loss| !loss.is_finite()) {
                     self.diverged.get_or_insert(loss);
-                    return Ok(Some(News::Diverged(loss)));
+                    return Ok(true);
                 }
                 if rank != 0 {
-                    return Ok(None);
+                    return Ok(false);
                 }
                 self.last_progress = at;
                 self.first_step.get_or_insert(at);
@@ -207,15 +201,7 @@ impl Heard {
                 }
             }
             Event::Phase { name, seconds } if rank == 0 => self.totals.phase(&name, seconds.0),
-            Event::Memory { device, goes_on, allocated, reserved, in_use, other, capacity, retries, failures } => {
-                // Memory outside the framework is on the same device, so it counts.
-                let with_other = |bytes: u64| bytes.saturating_add(other.unwrap_or(0));
-                let (peak_bytes, in_use_bytes) = (allocated.max(reserved).map(with_other), in_use.map(with_other));
-                let capacity_bytes = capacity;
-                let report =
-                    MemoryReport { device, goes_on, peak_bytes, in_use_bytes, capacity_bytes, retries, failures };
-                self.totals.memory(rank, report);
-            }
+            Event::Memory(report) => self.totals.memory(rank, report),
             // If a step has several marks, the first mark counts.
             Event::Mark { name } if rank == 0 => {
                 if name == EPOCH {
@@ -231,11 +217,11 @@ impl Heard {
                 }
                 // The first error counts: in a distributed job the other errors follow from it.
                 self.reported.get_or_insert_with(|| (kind, terminal::plain(&message)));
-                return Ok(Some(News::Ended));
+                return Ok(true);
             }
             Event::Done => {
                 self.is_done = true;
-                return Ok(Some(News::Ended));
+                return Ok(true);
             }
             Event::Hello { framework, rank, ranks, pid, version, .. } => {
                 if rank == 0 {
@@ -254,7 +240,7 @@ impl Heard {
             Event::Configured { segment, refused } => self.configured = Some((segment, refused)),
             Event::Phase { .. } | Event::Mark { .. } | Event::Bye | Event::Unknown => {}
         }
-        Ok(None)
+        Ok(false)
     }
 
     /// Adds a step and returns its time; `None` for a first step without reported seconds, whose start is unknown.
@@ -315,11 +301,11 @@ impl Heard {
         }
     }
 
-    fn hear_supervisor(&mut self, report: Option<Report>) -> Result<Option<News>, ProbeError> {
+    fn hear_supervisor(&mut self, report: Option<Report>) -> Result<bool, ProbeError> {
         match report {
             Some(Report::Started { pid }) => {
                 self.pid = Some(pid);
-                return Ok(None);
+                return Ok(false);
             }
             Some(Report::NotStarted { errno, message }) => {
                 return Err(start_error(&self.program, &self.step.template.cwd, errno, &message));
@@ -328,6 +314,6 @@ impl Heard {
             Some(Report::Clean { survivors }) => (self.survivors, self.is_clean) = (survivors, true),
             None => self.is_clean = true,
         }
-        Ok(Some(News::Ended))
+        Ok(true)
     }
 }

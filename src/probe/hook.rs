@@ -6,7 +6,7 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use serde::Serialize;
@@ -70,20 +70,11 @@ pub(super) struct Asks {
     pub(super) live: bool,
 }
 
-/// Writes the hook into the probe's folder, which is removed after the probe. Returns the value of `PYTHONPATH`: the
-/// hook's folder in front of `theirs`. Without an adapter, the hook sets nothing and counts no steps. It then only
-/// silences trackers, and guards files if that is asked for.
-pub(super) fn lay_down(
-    scratch: &Path,
-    socket: &Path,
-    job: &Job<'_>,
-    apply: &Apply,
-    asks: Asks,
-    theirs: Option<OsString>,
-) -> io::Result<OsString> {
-    let folder: PathBuf = scratch.join("python");
-    adapter::install(&folder)?;
-    let Some(adapter) = apply.adapter else { return Ok(in_front(folder.into(), theirs)) };
+/// Writes the hook into a folder of the probe, which is removed after the probe. Without an adapter, the hook sets nothing
+/// and counts no steps. It then only silences trackers, and guards files if that is asked for.
+pub(super) fn lay_down(folder: &Path, socket: &Path, job: &Job<'_>, apply: &Apply, asks: Asks) -> io::Result<()> {
+    adapter::install(folder)?;
+    let Some(adapter) = apply.adapter else { return Ok(()) };
     let probe = ProbeFile {
         socket: Some(socket),
         seed: Some(apply.seed),
@@ -91,12 +82,17 @@ pub(super) fn lay_down(
         asks,
         ..ProbeFile::of_run(job.number, job.settings, apply, adapter)
     };
-    fs::write(folder.join(PROBE_FILE), serde_json::to_vec(&probe)?)?;
-    Ok(in_front(folder.into(), theirs))
+    fs::write(folder.join(PROBE_FILE), serde_json::to_vec(&probe)?)
+}
+
+/// Puts a folder in front of `PYTHONPATH`, whose value is gputune's own if `env` has none.
+pub(super) fn import_first(env: &mut BTreeMap<String, String>, folder: &Path) {
+    let theirs = env.get(PYTHONPATH).map(Into::into).or_else(|| std::env::var_os(PYTHONPATH));
+    env.insert(PYTHONPATH.to_owned(), in_front(folder.into(), theirs).to_string_lossy().into_owned());
 }
 
 /// Writes the hook into a permanent folder below `folder`, for a run that gputune does not measure. The hook then only
-/// applies settings. Returns the value of `PYTHONPATH` as [`lay_down`] does.
+/// applies settings. Returns the value of `PYTHONPATH`: the hook's folder in front of `theirs`.
 fn lay_for_run(
     folder: &Path,
     trial: u32,

@@ -72,7 +72,13 @@ impl HostWatch {
     /// Makes a watch on a process and its descendants. `shared` was made before the probe began.
     ///
     /// `zygote` is the process from which the probe was forked. Pages that they still share count as the probe's pages.
-    pub(super) fn new(root: u32, zygote: Option<u32>, headroom: Headroom, shared: SharedWatch) -> Self {
+    pub(super) fn new(
+        root: u32,
+        zygote: Option<u32>,
+        headroom: Headroom,
+        share_bytes: Option<u64>,
+        shared: SharedWatch,
+    ) -> Self {
         let seen = Arc::new(Mutex::new(Seen { shared, zygote, ..Seen::default() }));
         let meter = Arc::new(Mutex::new(HostMeter::new(root, Cgroup::folder_of(root))));
         let (end, ended) = channel();
@@ -83,7 +89,7 @@ impl HostWatch {
         Self {
             root,
             headroom,
-            share_bytes: None,
+            share_bytes,
             next: None,
             total_bytes: None,
             kills: OomKills::read(),
@@ -93,10 +99,6 @@ impl HostWatch {
             live: Live::new(Instant::now()),
             _end: end,
         }
-    }
-
-    pub(super) fn with_share(self, share_bytes: Option<u64>) -> Self {
-        Self { share_bytes, ..self }
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {

@@ -43,12 +43,9 @@ pub(super) struct Idle {
 struct Held {
     place: String,
     bytes: u64,
-    holder: Option<Holder>,
-}
-
-struct Holder {
-    name: String,
-    /// The process id of a new program on a GPU.
+    /// The process that holds it, if it is visible.
+    holder: Option<String>,
+    /// The process id of the holder, if it is a new program on a GPU.
     newcomer: Option<u32>,
 }
 
@@ -72,15 +69,14 @@ impl Idle {
     pub(super) fn wait(&mut self, visible: &Visible, watch: Watch<'_>) -> Result<ControlFlow<()>, ProbeError> {
         let mut begin = Instant::now();
         while let Some(held) = self.held(visible) {
-            let Held { place, bytes, holder } = held;
-            let newcomer = holder.as_ref().and_then(|holder| holder.newcomer);
+            let Held { place, bytes, holder, newcomer } = held;
             if let Some(newcomer) = newcomer.filter(|_| begin.elapsed() >= PATIENCE_WITH_OTHERS) {
                 self.settled.insert(newcomer);
                 begin = Instant::now();
                 continue;
             }
             if begin.elapsed() >= self.patience {
-                return Err(ProbeError::MemoryHeld { place, bytes, holder: holder.map(|holder| holder.name) });
+                return Err(ProbeError::MemoryHeld { place, bytes, holder });
             }
             let progress = Progress { unit: "samples/s".to_owned(), ..Progress::default() };
             if watch(&progress).is_break() {
@@ -123,7 +119,8 @@ impl Idle {
         (!is_back).then(|| Held {
             place: FOLDER.to_owned(),
             bytes: before.free_bytes.saturating_sub(now.free_bytes),
-            holder: largest_in_shared().map(|name| Holder { name, newcomer: None }),
+            holder: largest_in_shared(),
+            newcomer: None,
         })
     }
 }
@@ -140,12 +137,11 @@ fn held_on_gpu(before: &GpuState, now: &GpuState, settled: &BTreeSet<u32>) -> Op
             is_new && process.used_bytes.is_none_or(|bytes| bytes > UNEXPLAINED_BYTES)
         });
         if let Some(process) = newcomer {
-            let holder = Holder { name: named(process.pid), newcomer: Some(process.pid) };
-            let bytes = process.used_bytes.unwrap_or(grown);
-            return Some(Held { place: gpu.place.clone(), bytes, holder: Some(holder) });
+            let (place, bytes) = (gpu.place.clone(), process.used_bytes.unwrap_or(grown));
+            return Some(Held { place, bytes, holder: Some(named(process.pid)), newcomer: Some(process.pid) });
         }
         let bytes = grown.saturating_sub(taken_by_others(before, now, gpu, grown));
-        (bytes > UNEXPLAINED_BYTES).then(|| Held { place: gpu.place.clone(), bytes, holder: None })
+        (bytes > UNEXPLAINED_BYTES).then(|| Held { place: gpu.place.clone(), bytes, holder: None, newcomer: None })
     })
 }
 
@@ -213,9 +209,8 @@ mod tests {
         let own = std::process::id();
         let now = state(2400, &[(12, Some(390)), (own, Some(2000))]);
         let held = held_on_gpu(&before, &now, &nobody).unwrap();
-        let holder = held.holder.unwrap();
-        assert_eq!((held.bytes / MIB, holder.newcomer), (2000, Some(own)));
-        assert!(holder.name.starts_with(&format!("process {own} (`")), "{}", holder.name);
+        assert_eq!((held.bytes / MIB, held.newcomer), (2000, Some(own)));
+        assert!(held.holder.unwrap().starts_with(&format!("process {own} (`")));
         assert!(held_on_gpu(&before, &now, &BTreeSet::from([own])).is_none(), "it has settled");
         let silent = state(2400, &[(12, None), (own, None)]);
         assert!(held_on_gpu(&before, &silent, &BTreeSet::from([own])).is_none(), "who does not tell may hold it");

@@ -11,7 +11,7 @@ use super::ledger::StepKind;
 use super::live::Live;
 use super::measuring::patience::{Patience, Sufficiency};
 use super::measuring::window::{DATA_WAIT, StepReport, Window};
-use super::memory_peaks::MemoryReport;
+use super::protocol::MemoryReport;
 use super::totals::Totals;
 use super::{Effort, Job, ProbeError, Prober, Watch};
 use crate::machine::{GpuMeter, HostMeter, nvml::Visible};
@@ -247,8 +247,8 @@ fn hear(done: &Step, at: Duration, took: Duration, window: &mut Window, totals: 
     let amount = done.samples as f64;
     let waited = totals.current(DATA_WAIT);
     window.push(StepReport { at, seconds: took.as_secs_f64(), amount, waited, mark: done.mark });
-    let (peak_bytes, capacity_bytes) = (done.peak_memory_bytes, done.memory_capacity_bytes);
-    totals.memory(0, MemoryReport { peak_bytes, capacity_bytes, ..MemoryReport::default() });
+    let (allocated, capacity) = (done.peak_memory_bytes, done.memory_capacity_bytes);
+    totals.memory(0, MemoryReport { allocated, capacity, ..MemoryReport::default() });
     let kind = StepKind { is_marked: done.mark.is_some(), is_timed: true };
     totals.step(Some(took.as_secs_f64()), done.loss, kind);
     if let Some(flops) = done.flops {

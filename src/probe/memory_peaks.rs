@@ -3,20 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::growth::{LEAST_BYTES, slope};
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct MemoryReport {
-    pub(super) device: u32,
-    /// True if the device's last report did not reset the peak, so the peak also covers the time before that report.
-    pub(super) goes_on: bool,
-    /// The largest use in bytes since the last report, or since the start, including memory outside the framework.
-    pub(super) peak_bytes: Option<u64>,
-    pub(super) in_use_bytes: Option<u64>,
-    pub(super) capacity_bytes: Option<u64>,
-    /// How often the allocator has freed its caches and tried again, in total.
-    pub(super) retries: Option<u64>,
-    pub(super) failures: Option<u64>,
-}
+use super::protocol::MemoryReport;
+use crate::model::MemoryUse;
 
 #[derive(Debug, Clone, Copy)]
 struct Peak {
@@ -77,23 +65,14 @@ pub(super) struct MemoryPeaks {
     capacity_bytes: Option<u64>,
 }
 
-/// The memory peaks of the fullest device in warm-up and after it, in bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Split {
-    pub(super) warmup: Option<u64>,
-    pub(super) steady: Option<u64>,
-    pub(super) capacity: Option<u64>,
-    /// Retries of all devices after warm-up.
-    pub(super) retries: Option<u64>,
-    pub(super) warmup_retries: Option<u64>,
-}
-
 impl MemoryPeaks {
     /// Adds a report that a rank makes after this many steps.
     pub(super) fn push(&mut self, rank: u32, steps: usize, report: MemoryReport) {
-        self.capacity_bytes = report.capacity_bytes.or(self.capacity_bytes);
+        // Memory outside the framework is on the same device, so it counts.
+        let with_other = |bytes: u64| bytes.saturating_add(report.other.unwrap_or(0));
+        self.capacity_bytes = report.capacity.or(self.capacity_bytes);
         let reported = self.reported.entry((rank, report.device)).or_default();
-        reported.capacity_bytes = report.capacity_bytes.or(reported.capacity_bytes);
+        reported.capacity_bytes = report.capacity.or(reported.capacity_bytes);
         reported.has_failed = report.failures.is_some_and(|failures| failures > 0);
         if let Some(total) = report.retries {
             let (after, before) = reported.retries.unwrap_or_default();
@@ -110,15 +89,15 @@ impl MemoryPeaks {
                 is_first: one.is_first,
             });
         }
-        if let Some(bytes) = report.in_use_bytes {
+        if let Some(bytes) = report.in_use.map(with_other) {
             let in_use = self.in_use.entry((rank, report.device)).or_default();
             in_use.push((steps, bytes));
             fold(in_use, |one, _| one);
         }
-        let Some(bytes) = report.peak_bytes else { return };
+        let Some(bytes) = report.allocated.max(report.reserved).map(with_other) else { return };
         let after = if report.goes_on && reported.has_peak { reported.since } else { reported.steps };
         (reported.steps, reported.since, reported.has_peak) = (steps, after, true);
-        self.peaks.push(Peak { after, bytes, capacity: report.capacity_bytes });
+        self.peaks.push(Peak { after, bytes, capacity: report.capacity });
         // A joined peak has the earlier start of two, so a later peak may count as warm-up.
         fold(&mut self.peaks, |one, other| {
             let fuller = if other.is_fuller_than(&one) { other } else { one };
@@ -131,11 +110,12 @@ impl MemoryPeaks {
         self.reported.values().any(|reported| reported.has_failed)
     }
 
-    /// Splits peaks and retries at the end of warm-up. Reports whose time began before this many steps are warm-up.
+    /// Returns the use of the fullest device, and the retries of all devices, split at the end of warm-up. Reports whose
+    /// time began before this many steps are warm-up.
     ///
     /// A report that spans the end of warm-up may have its peak on either side, so it counts as warm-up. If no report
     /// began later, the warm-up peak counts for both sides.
-    pub(super) fn split_at(&self, warmup_steps: usize) -> Split {
+    pub(super) fn split_at(&self, warmup_steps: usize) -> MemoryUse {
         let of = |is_warmup: bool| self.peaks.iter().filter(move |peak| (peak.after < warmup_steps) == is_warmup);
         let fullest = |one: Peak, other: &Peak| if other.is_fuller_than(&one) { *other } else { one };
         let largest = |is_warmup: bool| of(is_warmup).copied().reduce(|one, other| fullest(one, &other));
@@ -148,12 +128,13 @@ impl MemoryPeaks {
         let warmup_retries = count(&is_warmup);
         let is_known = self.latest.is_some_and(|latest| latest >= warmup_steps);
         let retries = count(&|retries| !is_warmup(retries)).unwrap_or(0);
-        Split {
-            warmup: warmup.map(|peak| peak.bytes),
-            steady: steady.map(|peak| peak.bytes),
-            capacity: steady.and_then(|peak| peak.capacity).or(self.capacity_bytes),
-            retries: if is_known { Some(retries) } else { warmup_retries },
-            warmup_retries,
+        let peak_bytes = steady.map(|peak| peak.bytes);
+        MemoryUse {
+            peak_bytes,
+            warmup_peak_bytes: warmup.map(|peak| peak.bytes).filter(|warmup| Some(*warmup) > peak_bytes),
+            capacity_bytes: steady.and_then(|peak| peak.capacity).or(self.capacity_bytes),
+            allocator_retries: if is_known { Some(retries) } else { warmup_retries },
+            warmup_allocator_retries: warmup_retries.filter(|retries| *retries > 0),
         }
     }
 
@@ -184,7 +165,7 @@ mod tests {
     use super::*;
 
     fn peak(bytes: u64) -> MemoryReport {
-        MemoryReport { peak_bytes: Some(bytes), ..MemoryReport::default() }
+        MemoryReport { allocated: Some(bytes), ..MemoryReport::default() }
     }
 
     /// Returns the peaks after reports, each with its rank and the number of steps before it.
@@ -202,24 +183,24 @@ mod tests {
         let going_on = pushed([(0, 1, peak(90)), (0, 3, on(90)), (0, 8, peak(60)), (0, 12, on(65))]);
         for (reports, steps, warmup, steady) in [
             (&each, 3, Some(95), 70),
-            (&each, 5, Some(95), 95),
+            (&each, 5, None, 95),
             (&each, 0, None, 95),
             (&going_on, 3, Some(90), 65),
             (&going_on, 2, Some(90), 65),
-            (&going_on, 9, Some(90), 90),
+            (&going_on, 9, None, 90),
         ] {
             let split = reports.split_at(steps);
-            assert_eq!((split.warmup, split.steady), (warmup, Some(steady)), "{steps}");
+            assert_eq!((split.warmup_peak_bytes, split.peak_bytes), (warmup, Some(steady)), "{steps}");
         }
     }
 
     #[test]
     fn two_devices_of_one_rank_are_told_apart_and_the_fuller_counts() {
-        let of = |device, bytes, capacity| MemoryReport { device, capacity_bytes: Some(capacity), ..peak(bytes) };
+        let of = |device, bytes, capacity| MemoryReport { device, capacity: Some(capacity), ..peak(bytes) };
         let reports = pushed([3, 8].into_iter().flat_map(|at| [(0, at, of(0, 60, 100)), (0, at, of(1, 40, 50))]));
         let split = reports.split_at(3);
-        assert_eq!((split.steady, split.capacity), (Some(40), Some(50)));
-        assert_eq!(reports.split_at(5).steady, Some(40), "both began at three");
+        assert_eq!((split.peak_bytes, split.capacity_bytes), (Some(40), Some(50)));
+        assert_eq!(reports.split_at(5).peak_bytes, Some(40), "both began at three");
     }
 
     #[test]
@@ -229,7 +210,8 @@ mod tests {
             (0, step, MemoryReport { retries, ..peak(if step == 50_000 { 9 } else { 5 }) })
         }));
         assert!(reports.peaks.len() <= 8192 && reports.retries.len() <= 8192);
-        assert_eq!((reports.split_at(10).steady, reports.split_at(10).retries), (Some(9), Some(9)));
+        let split = reports.split_at(10);
+        assert_eq!((split.peak_bytes, split.allocator_retries), (Some(9), Some(9)));
     }
 
     #[test]
@@ -238,7 +220,8 @@ mod tests {
         let told = told.map(|(at, retries)| (0, at, MemoryReport { retries: Some(retries), ..Default::default() }));
         for (reports, steps, retries, warmup_retries) in [(1, 0, 2, 2), (3, 5, 0, 3), (3, 0, 1, 2), (4, 5, 4, 3)] {
             let split = pushed(told[..reports].iter().copied()).split_at(steps);
-            assert_eq!((split.retries, split.warmup_retries), (Some(retries), Some(warmup_retries)), "{reports}");
+            let found = (split.allocator_retries, split.warmup_allocator_retries);
+            assert_eq!(found, (Some(retries), Some(warmup_retries)), "{reports}");
         }
     }
 
@@ -247,8 +230,8 @@ mod tests {
         const MIB: u64 = 1 << 20;
         let growth = |bytes: &dyn Fn(u64) -> u64| {
             let report = |steps| {
-                let (in_use_bytes, capacity_bytes) = (Some(bytes(steps)), Some(4096 * MIB));
-                (0, steps as usize, MemoryReport { in_use_bytes, capacity_bytes, ..MemoryReport::default() })
+                let (in_use, capacity) = (Some(bytes(steps)), Some(4096 * MIB));
+                (0, steps as usize, MemoryReport { in_use, capacity, ..MemoryReport::default() })
             };
             pushed((2..=40).step_by(2).map(report)).growth_after(10)
         };
@@ -262,8 +245,8 @@ mod tests {
     #[test]
     fn capacity_and_failures_are_kept_without_a_peak() {
         let mut reports = MemoryPeaks::default();
-        reports.push(0, 1, MemoryReport { capacity_bytes: Some(10), failures: Some(1), ..MemoryReport::default() });
-        assert_eq!((reports.split_at(0).capacity, reports.split_at(0).steady), (Some(10), None));
+        reports.push(0, 1, MemoryReport { capacity: Some(10), failures: Some(1), ..MemoryReport::default() });
+        assert_eq!((reports.split_at(0).capacity_bytes, reports.split_at(0).peak_bytes), (Some(10), None));
         assert!(reports.has_failed_allocations());
         reports.push(0, 2, peak(1));
         assert!(!reports.has_failed_allocations());
@@ -282,8 +265,8 @@ mod tests {
         const MIB: u64 = 1 << 20;
         let of = |device, in_use: u64, capacity: u64| MemoryReport {
             device,
-            in_use_bytes: Some(in_use * MIB),
-            capacity_bytes: Some(capacity * MIB),
+            in_use: Some(in_use * MIB),
+            capacity: Some(capacity * MIB),
             ..MemoryReport::default()
         };
         let reports = (2..=40_usize)

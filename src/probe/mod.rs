@@ -60,7 +60,7 @@ pub use command::{
     CommandProber, CommandStep, FirstRun, NotedArgument, NotedLoader, NotedVariable, Notes, Start, as_it_is_needs,
 };
 use duel::{Bout, Duel, DuelWatch, Duelled, Way};
-pub use experiment::{Experiment, MODES, Mode};
+pub use experiment::{Experiment, Mode};
 pub use hook::prepared;
 pub use in_process::{InProcess, Step, StepError, TrainingStep};
 pub use kept_file::{KeptFile, MEMORY_SNAPSHOT};
@@ -368,16 +368,6 @@ impl ProbeError {
     fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { action, path: Some(path), source }
-    }
-
-    /// Returns true if only this node failed, so that other nodes can continue.
-    pub(crate) fn is_of_the_place(&self) -> bool {
-        matches!(self, Self::Lost { .. } | Self::NoTime { .. })
-    }
-
-    /// Returns true if the node's allocation has no time left for a probe.
-    pub(crate) fn is_late(&self) -> bool {
-        matches!(self, Self::NoTime { .. })
     }
 
     /// Returns the last lines that the step printed, if they say more than the error.

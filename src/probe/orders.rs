@@ -144,11 +144,6 @@ impl Ending {
         matches!(self, Self::Signalled(9) | Self::Exited(137))
     }
 
-    /// Returns true if SIGBUS ended the process, as happens on access to a mapped file when the memory behind it is full.
-    pub(super) fn is_bus_error(self) -> bool {
-        matches!(self, Self::Signalled(7) | Self::Exited(135))
-    }
-
     /// Returns the ending by the signal with this description in glibc (strsignal(3)).
     pub(super) fn by_description(description: &str) -> Option<Self> {
         let (signal, ..) = SIGNALS.iter().find(|(.., text)| !text.is_empty() && *text == description)?;

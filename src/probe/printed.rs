@@ -1,34 +1,9 @@
 //! The source of a command's throughput: its events, or a rate that it prints. Finds such a rate in a printed line, and reads the
 //! whole number, however it is written.
 
-use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use regex::{Captures, Regex, bytes};
-
-/// The things that a rate may count, in the singular. If such a thing follows, `k` after a number is a factor even
-/// behind a space, as in `1.5 k samples/s`.
-const THINGS: &[&str] = &[
-    "batch",
-    "example",
-    "frame",
-    "image",
-    "img",
-    "item",
-    "it",
-    "iter",
-    "iteration",
-    "record",
-    "row",
-    "sample",
-    "sentence",
-    "seq",
-    "sequence",
-    "step",
-    "tok",
-    "token",
-    "word",
-];
 
 /// Returns the rate that a pattern finds in a line without control sequences: the first group that matches, or the whole match.
 ///
@@ -92,72 +67,38 @@ const SEPARATORS: &[char] = &['.', ',', '_', '\''];
 const SPACES: &[char] = &['\u{a0}', '\u{202f}', '\u{2009}'];
 
 /// Returns the line in which numbers with separators, exponents or a factor such as `k` are plain decimals.
+///
+/// A factor stands directly behind the number, and no letter follows it. If a thing that a rate may count follows, a factor may also
+/// stand behind a space or before the letters of the thing, as in `1.5 k samples/s` and `1.5kit/s`.
 fn with_plain_numbers(line: &str) -> String {
-    let mut text = String::with_capacity(line.len());
-    let mut rest = line;
-    while let Some(sign) = rest.chars().next() {
-        let is_inside = text.ends_with(|before: char| before.is_alphanumeric() || SEPARATORS.contains(&before));
-        let length = if sign.is_ascii_digit() && !is_inside { length_of_number(rest) } else { 0 };
-        if length == 0 {
-            text.push(sign);
-            rest = &rest[sign.len_utf8()..];
-            continue;
-        }
-        let (number, behind) = rest.split_at(length);
-        let (factor, behind) = factor(behind);
-        rest = behind;
+    static NUMBER: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        Regex::new(
+            r"(?x) (^|[^\w.,'])
+            ([0-9]+ (?:[.,_'][0-9]+ | [\u{a0}\u{202f}\u{2009}][0-9]{3})* (?:[eE][+-]?[0-9]+)?) ([0-9]*)
+            (?: ([kKMG])\b | \x20?([kKMG]) (\s*
+                (?:batch|example|frame|image|img|item|it|iter|iteration|record|row|sample|sentence|seq|sequence|step
+                |tok|token|word) (?:e?s)?/))?",
+        )
+        .ok()
+    });
+    let Some(numbers) = NUMBER.as_ref() else { return line.to_owned() };
+    let plain = |found: &Captures<'_>| {
+        let (before, number, further_digits) = (&found[1], &found[2], &found[3]);
+        let factor = match found.get(4).or(found.get(5)).map(|factor| factor.as_str()) {
+            Some("k" | "K") => 1e3,
+            Some("M") => 1e6,
+            Some(_) => 1e9,
+            None => 1.0,
+        };
+        let is_plain = factor <= 1.0 && number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
         match value(number) {
-            Some(value) if factor > 1.0 || number.contains([',', '_', '\'', 'e', 'E']) || number.contains(SPACES) => {
-                let _ = write!(text, "{}", value * factor);
+            Some(value) if !is_plain && further_digits.is_empty() => {
+                format!("{before}{}{}", value * factor, found.get(6).map_or("", |thing| thing.as_str()))
             }
-            _ => text.push_str(number),
+            _ => found[0].to_owned(),
         }
-    }
-    text
-}
-
-/// Returns how many bytes at the beginning of a text are a number.
-fn length_of_number(text: &str) -> usize {
-    let bytes = text.as_bytes();
-    let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
-    let is = |at: usize, signs: &[char]| bytes.get(at).is_some_and(|byte| signs.contains(&char::from(*byte)));
-    let mut at = 0;
-    let is_group = |at: usize| (at..at + 3).all(is_digit) && !is_digit(at + 3);
-    loop {
-        let space = text.get(at..).and_then(|rest| rest.chars().next()).filter(|sign| SPACES.contains(sign));
-        match space {
-            Some(space) if is_group(at + space.len_utf8()) => at += space.len_utf8() + 3,
-            None if is_digit(at) || is(at, SEPARATORS) && is_digit(at + 1) => at += 1,
-            _ => break,
-        }
-    }
-    let digits = at + 1 + usize::from(is(at + 1, &['+', '-']));
-    if is(at, &['e', 'E']) && is_digit(digits) {
-        at = digits;
-        while is_digit(at) {
-            at += 1;
-        }
-    }
-    at
-}
-
-/// Reads a factor such as `k` behind a number. Returns the factor and the text behind it; the factor is 1 if it is missing.
-fn factor(behind: &str) -> (f64, &str) {
-    let trimmed = behind.strip_prefix(' ').unwrap_or(behind);
-    let factor = match trimmed.chars().next() {
-        Some('k' | 'K') => 1e3,
-        Some('M') => 1e6,
-        Some('G') => 1e9,
-        _ => return (1.0, behind),
     };
-    let next = &trimmed[1..];
-    let thing = next.trim_start().split('/').next().filter(|_| next.contains('/')).unwrap_or_default();
-    let is_unit = THINGS
-        .iter()
-        .any(|known| thing == *known || thing.strip_prefix(known).is_some_and(|end| matches!(end, "s" | "es")));
-    // A factor without a unit stands directly behind the number, and no letter follows the factor.
-    let is_attached = trimmed.len() == behind.len() && !next.starts_with(|sign: char| sign.is_alphanumeric());
-    if is_unit || is_attached { (factor, next) } else { (1.0, behind) }
+    numbers.replace_all(line, plain).into_owned()
 }
 
 /// Returns the value of a number that may have thousands separators, a decimal comma or an exponent.

@@ -93,36 +93,8 @@ pub enum Event {
         /// The duration in seconds.
         seconds: Number,
     },
-    /// Device memory, in bytes.
-    Memory {
-        /// The number of the device, for a process with several devices.
-        #[serde(default)]
-        device: u32,
-        /// True if the last report did not reset the peaks, so they also cover the time before that report.
-        #[serde(default)]
-        goes_on: bool,
-        /// The peak of the memory that tensors hold.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        allocated: Option<u64>,
-        /// The peak of the memory that the framework holds.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        reserved: Option<u64>,
-        /// The memory that tensors hold now, between two steps.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        in_use: Option<u64>,
-        /// The memory in use on the device outside the framework: the driver's context, libraries, other processes.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        other: Option<u64>,
-        /// The device's memory capacity.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        capacity: Option<u64>,
-        /// How often the allocator freed its caches and tried again, in total.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        retries: Option<u64>,
-        /// How often an allocation has failed since the last report of this device.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        failures: Option<u64>,
-    },
+    /// Device memory.
+    Memory(MemoryReport),
     /// The current step is unusual, so its time says nothing about other steps.
     Mark {
         /// Its name: `epoch`, `evaluation`, `checkpoint`, `recompile`, or another name.
@@ -172,8 +144,39 @@ pub enum Event {
     Unknown,
 }
 
+/// The memory of a device, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemoryReport {
+    /// The number of the device, for a process with several devices.
+    pub device: u32,
+    /// True if the last report did not reset the peaks, so they also cover the time before that report.
+    pub goes_on: bool,
+    /// The peak of the memory that tensors hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocated: Option<u64>,
+    /// The peak of the memory that the framework holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reserved: Option<u64>,
+    /// The memory that tensors hold now, between two steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_use: Option<u64>,
+    /// The memory in use on the device outside the framework: the driver's context, libraries, other processes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other: Option<u64>,
+    /// The device's memory capacity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<u64>,
+    /// How often the allocator freed its caches and tried again, in total.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retries: Option<u64>,
+    /// How often an allocation has failed since the last report of this device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failures: Option<u64>,
+}
+
 /// One line from gputune to a process that reads orders.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Order {
@@ -193,10 +196,13 @@ pub enum Order {
     },
     /// Go on with the next step. Since version 2.
     Go,
+    /// An order of a later version.
+    #[serde(other)]
+    Unknown,
 }
 
 /// A setting to apply to a target.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Setting {
     /// The parameter.
     pub parameter: String,

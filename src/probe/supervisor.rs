@@ -300,6 +300,7 @@ impl Supervision<'_> {
         const STUBBORN: Duration = Duration::from_secs(30);
         /// The time limit for the supervisors below a zygote, which end their probes at once. A round number.
         const OF_ZYGOTES: Duration = Duration::from_secs(10);
+        const ALONE: Duration = Duration::from_millis(100);
         let grace = Duration::from_millis(self.order.grace_ms);
         let begin = Instant::now();
         let mut kill_at = if end == End::Orderly { begin + grace } else { begin };
@@ -313,7 +314,9 @@ impl Supervision<'_> {
             if end == End::AtOnce {
                 self.remember_shared();
             }
-            if !asked && !self.order.is_zygote && self.may_ask(begin) {
+            // After the command's end, leftover processes first get a moment to end alone.
+            let may_ask = self.main.is_some() || begin.elapsed() >= ALONE;
+            if !asked && !self.order.is_zygote && may_ask {
                 asked = true;
                 self.signal(Signal::TERM);
                 self.signal(Signal::CONT);
@@ -346,11 +349,6 @@ impl Supervision<'_> {
         let Some((mut watch, mut own)) = recorded else { return };
         remember_shared(std::process::id(), &mut watch, &mut own);
         self.shared = Some((watch, own));
-    }
-
-    /// Returns true if SIGTERM may be sent. After the command's end, leftover processes first get 100 ms to end alone.
-    fn may_ask(&self, begin: Instant) -> bool {
-        self.main.is_some() || begin.elapsed() >= Duration::from_millis(100)
     }
 
     /// Waits for all children that have ended. Returns `false` if no children are left, and so no descendants.

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use super::FIRST_LOSSES;
 use super::ledger::{Ledger, StepKind};
 use super::measuring::throughput::Throughput;
-use super::memory_peaks::{MemoryPeaks, MemoryReport};
-use crate::model::{Account, Growth, MachineUse, Measurement, MemoryUse, Resource, Timing};
+use super::memory_peaks::MemoryPeaks;
+use super::protocol::MemoryReport;
+use crate::model::{Account, Growth, MachineUse, Measurement, Resource};
 use crate::probe::stats;
 
 /// The number of values kept of each phase and metric. Older values are dropped.
@@ -97,14 +98,13 @@ impl Totals {
     pub(super) fn measurement(&self, throughput: &Throughput, unit: &str) -> Measurement {
         // A printed rate stands for several steps, so scale the numbers of `throughput` to the steps of these reports.
         let steady = throughput.steps_after_warmup().max(1);
-        let all = (steady + throughput.warmup_steps).max(1);
+        let all = (steady + throughput.timing.warmup_steps).max(1);
         let steady =
             usize::try_from(self.steps as u64 * steady / all).unwrap_or(self.steps).clamp(1, self.steps.max(1));
-        let memory = self.memory.split_at(self.steps.saturating_sub(steady));
         let grows = self.memory.growth_after(self.steps.saturating_sub(steady));
-        let growth = grows.map(|(per_step, left)| Growth {
+        let growth = grows.zip(throughput.timing.step_seconds).map(|((per_step, left), step_seconds)| Growth {
             resource: Resource::DeviceMemory,
-            per_second: per_step / throughput.step_seconds,
+            per_second: per_step / step_seconds,
             left,
         });
         let phase_seconds = self.phases.iter().filter_map(|(name, times)| {
@@ -121,25 +121,8 @@ impl Totals {
             first_losses: self.first_losses.clone(),
             phase_seconds: phase_seconds.collect(),
             metrics: metrics.chain(loss).collect(),
-            timing: Timing {
-                steps: throughput.steps,
-                warmup_steps: throughput.warmup_steps,
-                step_seconds: Some(throughput.step_seconds),
-                samples_per_step: Some(throughput.amount),
-                measured_seconds: Some(throughput.measured.as_secs_f64()),
-                outliers: throughput.outliers.clone(),
-                epoch_factor: throughput.epoch_factor,
-                epoch_end: throughput.epoch_end,
-                trend: throughput.trend,
-                ..Default::default()
-            },
-            memory: MemoryUse {
-                peak_bytes: memory.steady,
-                warmup_peak_bytes: memory.warmup.filter(|warmup| Some(*warmup) > memory.steady),
-                capacity_bytes: memory.capacity,
-                allocator_retries: memory.retries,
-                warmup_allocator_retries: memory.warmup_retries.filter(|retries| *retries > 0),
-            },
+            timing: throughput.timing.clone(),
+            memory: self.memory.split_at(self.steps.saturating_sub(steady)),
             machine: MachineUse { growth: growth.into_iter().collect(), ..MachineUse::default() },
             ..Measurement::default()
         }
@@ -203,7 +186,7 @@ mod tests {
             window.push(StepReport { at: Duration::from_secs(step), seconds, amount: 1.0, waited: 0.0, mark: None });
         }
         let throughput = window.throughput().unwrap();
-        assert_eq!(throughput.warmup_steps, warmup_steps);
+        assert_eq!(throughput.timing.warmup_steps, warmup_steps);
         totals.measurement(&throughput, "samples/s")
     }
 
@@ -232,22 +215,6 @@ mod tests {
             totals.step(Some(1.0), None, StepKind { is_timed, ..USUAL });
         }
         assert_eq!(measured(&totals, 1, 8).phase_seconds["data_wait"], 0.1);
-    }
-
-    #[test]
-    fn the_peaks_of_warm_up_and_after_it_are_told_apart() {
-        let mut totals = Totals::default();
-        let report =
-            |peak| MemoryReport { peak_bytes: Some(peak), capacity_bytes: Some(100), ..MemoryReport::default() };
-        totals.memory(0, report(90));
-        totals.step(None, None, USUAL);
-        for _ in 0..8 {
-            totals.step(None, None, USUAL);
-            totals.memory(0, report(60));
-        }
-        let measurement = measured(&totals, 1, 8);
-        assert_eq!((measurement.memory.peak_bytes, measurement.memory.warmup_peak_bytes), (Some(60), Some(90)));
-        assert_eq!(measurement.memory_headroom(), Some(0.4));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::file::{MachineTable, StepTable};
 use super::located::{given, place};
 use super::values::Valid;
 use crate::machine::{Device, Shares, VISIBLE_GPUS};
-use crate::probe::relay::{NoRelays, Relays};
+use crate::probe::relay::Relays;
 use crate::probe::worker::{Commands, LAUNCHERS, Launcher, Start, Wanted};
 
 pub(super) fn build(source: &SourceFile, table: &MachineTable, step: &StepTable) -> Result<Shares, SpecError> {
@@ -61,7 +61,7 @@ impl Span {
                 workers: 1,
                 each: (None, None),
             };
-            (self.commands)(&wanted).map_err(|none| NoRelays { reason: none.to_string(), hint: none.hint.to_owned() })
+            (self.commands)(&wanted)
         };
         Relays::by(commands, device)
     }

@@ -29,7 +29,7 @@ pub use machine::Engine;
 pub use step::StepSpec;
 
 use crate::machine::{Device, Hardware, NoGpu, Shares, VISIBLE_GPUS, nvml::Visible};
-use crate::model::{Objective, Settings, Space, outcome::with_causes};
+use crate::model::{Objective, Settings, Space, Value, outcome::with_causes};
 use crate::probe::{
     Limits, Template,
     adapter::{Applied, Apply, Numerics},
@@ -172,7 +172,7 @@ impl Spec {
         };
         let reference = applied().filter_map(|applied| match applied.target.numerics {
             Numerics::Changed(_) if states(&applied.parameter) => None,
-            Numerics::Changed(full) => Some((applied.parameter.clone(), full.value())),
+            Numerics::Changed(full) => Some((applied.parameter.clone(), Value::parse(full))),
             Numerics::Same | Numerics::Other => None,
         });
         let neutral = applied().filter(|applied| applied.target.numerics == Numerics::Same);

@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 use std::fs;
 
 use gputune::diagnosis::{self, Cause, DIFFERENTIALS, Kind, PARAMETERS, Scope};
+use gputune::model::Value;
 use gputune::probe::{
     SILENCERS,
-    adapter::{Literal, Numerics, TARGETS},
+    adapter::{Numerics, TARGETS},
     worker::LAUNCHERS,
 };
 use gputune::search::STRATEGIES;
@@ -64,8 +65,8 @@ fn adapter_targets() -> String {
     let mut text = String::from("| target | settings | what it sets | new | full |\n|---|---|---|---|---|\n");
     for target in TARGETS {
         let full = match target.numerics {
-            Numerics::Changed(Literal::Text(name)) => format!("`\"{name}\"`"),
-            Numerics::Changed(Literal::Bool(is)) => format!("`{is}`"),
+            Numerics::Changed(full) if matches!(Value::parse(full), Value::Text(_)) => format!("`\"{full}\"`"),
+            Numerics::Changed(full) => format!("`{full}`"),
             Numerics::Same | Numerics::Other => String::new(),
         };
         let needs = target.needs.words();

@@ -1,5 +1,9 @@
 //! The settings that a target accepts, and what a running process needs to change them.
 
+use std::sync::LazyLock;
+
+use regex::Regex;
+
 use crate::model::Value;
 
 /// The settings that a target accepts.
@@ -73,22 +77,11 @@ fn listed(words: &[String]) -> String {
 /// Returns true if a string has the format `key:value,key:value`. A value may be a list in brackets (PyTorch's notes on
 /// CUDA semantics, "Optimizing memory usage").
 fn is_allocator_config(text: &str) -> bool {
-    let mut depth = 0_u32;
-    let entries = text.split(|c| {
-        match c {
-            '[' => depth += 1,
-            ']' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        c == ',' && depth == 0
+    static ENTRIES: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        let entry = r"[A-Za-z0-9_]+:(?:\[[^\[\] \x00]*\]|[^,\[ \x00])+";
+        Regex::new(&format!("^{entry}(?:,{entry})*$")).ok()
     });
-    let is_entry = |entry: &str| {
-        entry.split_once(':').is_some_and(|(key, value)| {
-            let is_key = |c: char| c.is_ascii_alphanumeric() || c == '_';
-            !key.is_empty() && key.chars().all(is_key) && !value.is_empty() && !value.contains([' ', '\0'])
-        })
-    };
-    entries.into_iter().all(is_entry)
+    ENTRIES.as_ref().is_some_and(|entries| entries.is_match(text))
 }
 
 /// How a process that already trains can take a new setting of a target.

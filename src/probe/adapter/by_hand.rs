@@ -122,7 +122,7 @@ fn text(value: &Value) -> &str {
 }
 
 /// A setting that is an argument of a call, which the script must have.
-const fn argument(names: &'static [&'static str], arguments: fn(&Value) -> Option<Arguments>) -> ByHand {
+pub(super) const fn argument(names: &'static [&'static str], arguments: fn(&Value) -> Option<Arguments>) -> ByHand {
     ByHand { call: Some(OwnCall { names, arguments, is_needed: true }), lines: |_, _| Vec::new() }
 }
 
@@ -131,26 +131,9 @@ const fn only(lines: fn(&Value, &Names) -> Vec<Line>) -> ByHand {
     ByHand { call: None, lines }
 }
 
-fn named(name: &'static str, value: &Value) -> Option<Arguments> {
+pub(super) fn named(name: &'static str, value: &Value) -> Option<Arguments> {
     Some(vec![(name, python(value))])
 }
-
-const LOADER: &[&str] = &["DataLoader"];
-
-pub(super) const BATCH_SIZE: ByHand = argument(LOADER, |value| named("batch_size", value));
-pub(super) const NUM_WORKERS: ByHand = argument(LOADER, |value| named("num_workers", value));
-pub(super) const PIN_MEMORY: ByHand = argument(LOADER, |value| named("pin_memory", value));
-pub(super) const PREFETCH_FACTOR: ByHand = argument(LOADER, |value| named("prefetch_factor", value));
-pub(super) const PERSISTENT_WORKERS: ByHand = argument(LOADER, |value| named("persistent_workers", value));
-pub(super) const IN_ORDER: ByHand = argument(LOADER, |value| named("in_order", value));
-pub(super) const MULTIPROCESSING_CONTEXT: ByHand = argument(LOADER, |value| named("multiprocessing_context", value));
-
-// Source: Keras's documentation, "Model training APIs" and "Mixed precision policy API".
-pub(super) const KERAS_BATCH_SIZE: ByHand = argument(&["fit"], |value| named("batch_size", value));
-pub(super) const KERAS_STEPS_PER_EXECUTION: ByHand =
-    argument(&["compile"], |value| named("steps_per_execution", value));
-pub(super) const KERAS_JIT_COMPILE: ByHand = argument(&["compile"], |value| named("jit_compile", value));
-pub(super) const KERAS_MIXED_PRECISION: ByHand = argument(&["set_global_policy"], |value| named("policy", value));
 
 /// No change to the script: its command or environment carries the setting.
 pub(super) const COMMAND: ByHand = only(|_, _| Vec::new());
@@ -343,15 +326,6 @@ pub(super) const CHECKPOINT: ByHand = only(|value, names| {
 
 // Targets for scripts with several ranks. Sources: torch's documentation, `DistributedDataParallel`, "DDP Communication
 // Hooks", `fully_shard` and `FullyShardedDataParallel`.
-
-/// The names under which scripts import the wrapper.
-const DDP: &[&str] = &["DistributedDataParallel", "DDP"];
-
-pub(super) const BUCKET_CAP_MB: ByHand = argument(DDP, |value| named("bucket_cap_mb", value));
-pub(super) const GRADIENT_AS_BUCKET_VIEW: ByHand = argument(DDP, |value| named("gradient_as_bucket_view", value));
-pub(super) const STATIC_GRAPH: ByHand = argument(DDP, |value| named("static_graph", value));
-pub(super) const RESHARD_AFTER_FORWARD: ByHand =
-    argument(&["fully_shard"], |value| named("reshard_after_forward", value));
 
 pub(super) const COMPRESSION: ByHand = only(|value, names| match text(value) {
     name @ ("fp16" | "bf16") => vec![

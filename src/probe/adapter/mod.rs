@@ -18,7 +18,7 @@ pub use accepts::{Accepts, Needs};
 pub use apply::{Applied, Apply};
 pub(crate) use by_hand::has_graphs;
 pub use by_hand::{Arguments, ByHand, Line, Names, OwnCall, Spot, python as python_literal};
-pub use target::{By, Literal, Numerics, Target};
+pub use target::{By, Numerics, Target};
 pub use targets::{TARGETS, TargetError};
 
 /// A way to reach into an unmodified script.

@@ -2,7 +2,7 @@
 
 use super::accepts::{Accepts, Needs};
 use super::by_hand::ByHand;
-use crate::model::{MemoryRole, Value};
+use crate::model::MemoryRole;
 
 /// A part of a script or its environment that a setting can be applied to.
 #[derive(Debug)]
@@ -65,29 +65,10 @@ pub enum By {
 /// The effect of a target on the numerical results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Numerics {
-    /// It changes the results. This is its setting in full precision.
-    Changed(Literal),
+    /// It changes the results. This is its setting in full precision, as [`Value::parse`](crate::model::Value::parse) reads it.
+    Changed(&'static str),
     /// It changes neither the results nor the data.
     Same,
     /// It changes the data of a step or how the data is split, or its effect is not known.
     Other,
-}
-
-/// A setting in the table of targets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Literal {
-    /// A string.
-    Text(&'static str),
-    /// A boolean.
-    Bool(bool),
-}
-
-impl Literal {
-    /// Returns the setting as a value.
-    pub fn value(self) -> Value {
-        match self {
-            Self::Text(text) => Value::Text(text.to_owned()),
-            Self::Bool(is) => Value::Bool(is),
-        }
-    }
 }

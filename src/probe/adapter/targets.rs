@@ -1,8 +1,8 @@
 //! The table of targets, and how a target is found by its name.
 
 use super::accepts::{Accepts, Needs};
-use super::by_hand;
-use super::target::{By, Literal, Numerics, Target};
+use super::by_hand::{self, argument, named};
+use super::target::{By, Numerics, Target};
 use crate::model::MemoryRole;
 use crate::model::arrival::APPLIED;
 
@@ -29,6 +29,12 @@ const LOADER: Target = Target { needs: Needs::NewLoader, memory: Some(MemoryRole
 /// Defaults of a target that gputune sets by environment variables.
 const VARIABLES: Target = Target { by: By::Environment, ..HOOK };
 
+/// The call that makes a loader.
+const DATA_LOADER: &[&str] = &["DataLoader"];
+
+/// The names under which scripts import the wrapper.
+const DDP: &[&str] = &["DistributedDataParallel", "DDP"];
+
 /// The targets, by name. `docs/adapters.md` describes each target.
 pub const TARGETS: &[Target] = &[
     Target {
@@ -38,7 +44,7 @@ pub const TARGETS: &[Target] = &[
         by: torch("loader.batch_size"),
         numerics: Numerics::Other,
         memory: Some(MemoryRole::Grows),
-        by_hand: by_hand::BATCH_SIZE,
+        by_hand: argument(DATA_LOADER, |value| named("batch_size", value)),
         ..LOADER
     },
     Target {
@@ -48,14 +54,14 @@ pub const TARGETS: &[Target] = &[
         by: torch("loader.workers"),
         // Random augmentation draws from one generator per worker.
         numerics: Numerics::Other,
-        by_hand: by_hand::NUM_WORKERS,
+        by_hand: argument(DATA_LOADER, |value| named("num_workers", value)),
         ..LOADER
     },
     Target {
         name: "dataloader.pin_memory",
         about: "batches in page-locked memory; torch ignores it without a GPU",
         by: torch("loader.pin_memory"),
-        by_hand: by_hand::PIN_MEMORY,
+        by_hand: argument(DATA_LOADER, |value| named("pin_memory", value)),
         ..LOADER
     },
     Target {
@@ -63,28 +69,28 @@ pub const TARGETS: &[Target] = &[
         about: "batches that each worker loads ahead",
         accepts: Accepts::Integers { least: 1 },
         by: torch("loader.prefetch_factor"),
-        by_hand: by_hand::PREFETCH_FACTOR,
+        by_hand: argument(DATA_LOADER, |value| named("prefetch_factor", value)),
         ..LOADER
     },
     Target {
         name: "dataloader.persistent_workers",
         about: "workers stay for the next epoch",
         by: torch("loader.persistent_workers"),
-        by_hand: by_hand::PERSISTENT_WORKERS,
+        by_hand: argument(DATA_LOADER, |value| named("persistent_workers", value)),
         ..LOADER
     },
     Target {
         name: "dataloader.in_order",
         about: "false: a batch is used as soon as any worker has it, so the order of batches differs between runs; torch 2.6",
         numerics: Numerics::Other,
-        by_hand: by_hand::IN_ORDER,
+        by_hand: argument(DATA_LOADER, |value| named("in_order", value)),
         ..LOADER
     },
     Target {
         name: "dataloader.multiprocessing_context",
         about: "how workers are started; `spawn` and `forkserver` import the script again",
         accepts: Accepts::Names(&["fork", "forkserver", "spawn"]),
-        by_hand: by_hand::MULTIPROCESSING_CONTEXT,
+        by_hand: argument(DATA_LOADER, |value| named("multiprocessing_context", value)),
         ..LOADER
     },
     Target {
@@ -93,7 +99,7 @@ pub const TARGETS: &[Target] = &[
         accepts: Accepts::Names(&["fp32", "tf32", "bf16", "fp16", "bf16-true", "fp8"]),
         by: torch("precision"),
         needs: Needs::BetweenSteps { unless: &["fp16", "bf16-true", "fp8"] },
-        numerics: Numerics::Changed(Literal::Text("fp32")),
+        numerics: Numerics::Changed("fp32"),
         by_hand: by_hand::PRECISION,
         ..HOOK
     },
@@ -102,7 +108,7 @@ pub const TARGETS: &[Target] = &[
         about: "`torch.compile` in this mode; torch 2.0",
         accepts: Accepts::Names(&["off", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]),
         by: torch("compiled"),
-        numerics: Numerics::Changed(Literal::Text("off")),
+        numerics: Numerics::Changed("off"),
         by_hand: by_hand::COMPILE,
         ..HOOK
     },
@@ -116,7 +122,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "torch.channels_last",
         about: "memory layout of four-dimensional parameters and inputs",
-        numerics: Numerics::Changed(Literal::Bool(false)),
+        numerics: Numerics::Changed("false"),
         by_hand: by_hand::CHANNELS_LAST,
         ..HOOK
     },
@@ -131,7 +137,7 @@ pub const TARGETS: &[Target] = &[
         name: "torch.fused_optimizer",
         about: "the optimizer updates all weights in one kernel; on a CPU torch 2.4",
         by: torch("optimizer_fused"),
-        numerics: Numerics::Changed(Literal::Bool(false)),
+        numerics: Numerics::Changed("false"),
         by_hand: by_hand::FUSED_OPTIMIZER,
         ..HOOK
     },
@@ -140,7 +146,7 @@ pub const TARGETS: &[Target] = &[
         about: "the only kernel that `scaled_dot_product_attention` may use; torch 2.0, `cudnn` 2.5",
         accepts: Accepts::Names(&["any", "flash", "memory-efficient", "math", "cudnn"]),
         needs: Needs::BetweenSteps { unless: &[] },
-        numerics: Numerics::Changed(Literal::Text("math")),
+        numerics: Numerics::Changed("math"),
         by_hand: by_hand::SDPA,
         ..HOOK
     },
@@ -170,21 +176,21 @@ pub const TARGETS: &[Target] = &[
         about: "MiB of gradients that DistributedDataParallel exchanges at once; torch 2.0",
         accepts: Accepts::Integers { least: 1 },
         by: torch("ddp.bucket_cap_mb"),
-        by_hand: by_hand::BUCKET_CAP_MB,
+        by_hand: argument(DDP, |value| named("bucket_cap_mb", value)),
         ..HOOK
     },
     Target {
         name: "ddp.gradient_as_bucket_view",
         about: "gradients are not copied into the buckets; torch 2.0",
         by: torch("ddp.gradient_as_bucket_view"),
-        by_hand: by_hand::GRADIENT_AS_BUCKET_VIEW,
+        by_hand: argument(DDP, |value| named("gradient_as_bucket_view", value)),
         ..HOOK
     },
     Target {
         name: "ddp.static_graph",
         about: "promises that each step uses the same parameters, which torch does not check; torch 2.0",
         by: torch("ddp.static_graph"),
-        by_hand: by_hand::STATIC_GRAPH,
+        by_hand: argument(DDP, |value| named("static_graph", value)),
         ..HOOK
     },
     Target {
@@ -192,7 +198,7 @@ pub const TARGETS: &[Target] = &[
         about: "the type in which gradients are exchanged; torch 2.0",
         accepts: Accepts::Names(&["none", "fp16", "bf16"]),
         by: torch("ddp.compression"),
-        numerics: Numerics::Changed(Literal::Text("none")),
+        numerics: Numerics::Changed("none"),
         by_hand: by_hand::COMPRESSION,
         ..HOOK
     },
@@ -201,7 +207,7 @@ pub const TARGETS: &[Target] = &[
         about: "`fully_shard` frees whole weights after the forward pass; torch 2.6",
         by: torch("fsdp.reshard_after_forward"),
         needs: Needs::BetweenSteps { unless: &[] },
-        by_hand: by_hand::RESHARD_AFTER_FORWARD,
+        by_hand: argument(&["fully_shard"], |value| named("reshard_after_forward", value)),
         ..HOOK
     },
     Target {
@@ -221,6 +227,7 @@ pub const TARGETS: &[Target] = &[
         by_hand: by_hand::SHARDING_STRATEGY,
         ..HOOK
     },
+    // Source: Keras's documentation, "Model training APIs" and "Mixed precision policy API".
     Target {
         name: "keras.batch_size",
         about: "`batch_size` of Keras's `fit` for arrays",
@@ -228,7 +235,7 @@ pub const TARGETS: &[Target] = &[
         by: torch("loader.batch_size"),
         numerics: Numerics::Other,
         memory: Some(MemoryRole::Grows),
-        by_hand: by_hand::KERAS_BATCH_SIZE,
+        by_hand: argument(&["fit"], |value| named("batch_size", value)),
         ..HOOK
     },
     Target {
@@ -236,15 +243,15 @@ pub const TARGETS: &[Target] = &[
         about: "steps per call of the compiled function",
         accepts: Accepts::Integers { least: 1 },
         by: torch("keras.steps_per_execution"),
-        by_hand: by_hand::KERAS_STEPS_PER_EXECUTION,
+        by_hand: argument(&["compile"], |value| named("steps_per_execution", value)),
         ..HOOK
     },
     Target {
         name: "keras.jit_compile",
         about: "compiled by XLA",
         by: torch("keras.jit_compile"),
-        numerics: Numerics::Changed(Literal::Bool(false)),
-        by_hand: by_hand::KERAS_JIT_COMPILE,
+        numerics: Numerics::Changed("false"),
+        by_hand: argument(&["compile"], |value| named("jit_compile", value)),
         ..HOOK
     },
     Target {
@@ -252,8 +259,8 @@ pub const TARGETS: &[Target] = &[
         about: "Keras's global policy",
         accepts: Accepts::Names(&["float32", "mixed_bfloat16", "mixed_float16"]),
         by: torch("precision"),
-        numerics: Numerics::Changed(Literal::Text("float32")),
-        by_hand: by_hand::KERAS_MIXED_PRECISION,
+        numerics: Numerics::Changed("float32"),
+        by_hand: argument(&["set_global_policy"], |value| named("policy", value)),
         ..HOOK
     },
     Target {
@@ -340,7 +347,7 @@ impl Target {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::FACTS;
+    use crate::model::{FACTS, Value};
 
     #[test]
     fn targets_are_found_by_name_and_variables_by_prefix() {
@@ -362,7 +369,7 @@ mod tests {
             let is_known = |fact: &str| FACTS.iter().any(|known| known.name == fact);
             assert!(target.fact().is_none_or(|fact| fact == APPLIED || is_known(fact)), "{}", target.name);
             if let Numerics::Changed(full) = target.numerics {
-                assert!(target.accepts.takes(&full.value()), "{}", target.name);
+                assert!(target.accepts.takes(&Value::parse(full)), "{}", target.name);
             }
         }
     }

@@ -163,15 +163,9 @@ mod tests {
 
     #[test]
     fn a_port_that_something_else_has_is_no_fault_of_the_config() {
-        let torch = |port| {
-            format!(
-                "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: {port}, \
-                 useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"
-            )
-        };
         for reason in [
-            torch(29500).as_str(),
-            "OSError: [Errno 98] Address already in use",
+            "DistNetworkError: The server socket has failed to listen on any local network address. port: 29500, \
+             useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
             "sqlite3.OperationalError: database is locked",
             "BlockingIOError: [Errno 11] Resource temporarily unavailable: '/data/train.lock'",
             "FlexNet: Licensed number of users already reached for feature solver (-4,132), server 27000@licences",
@@ -189,27 +183,13 @@ mod tests {
         }
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let own = format!("listens on port {port}");
-        assert!(with_holder(torch(port), &[]).ends_with(&own), "{}", with_holder(torch(port), &[]));
-        assert!(with_holder(torch(port), &[]).contains(&format!("process {}", std::process::id())));
         let quoted =
             lines(&format!("  File \"t.py\", line 2\n    server = HTTPServer((\"127.0.0.1\", {port}), Handler)"));
         let in_use = "OSError: [Errno 98] Address already in use";
-        assert!(with_holder(in_use.to_owned(), &quoted).ends_with(&own));
+        assert!(with_holder(in_use.to_owned(), &quoted).ends_with(&format!("listens on port {port}")));
         assert_eq!(with_holder("database is locked".to_owned(), &quoted), "database is locked");
         drop(listener);
         assert_eq!(with_holder(in_use.to_owned(), &quoted), in_use);
-        assert_eq!(with_holder(torch(port), &[]), torch(port));
-        assert_eq!(with_holder("database is locked".to_owned(), &[]), "database is locked");
-    }
-
-    #[test]
-    fn the_line_of_a_parser_is_quoted() {
-        let with = |code, text: &str| with_last_words(Ending::Exited(code), &lines(text));
-        let usage = "usage: t.py [-h]\nt.py: error: unrecognized arguments: --x\n\n";
-        assert_eq!(with(2, usage), "exit code 2: t.py: error: unrecognized arguments: --x");
-        assert_eq!(with(2, ""), "exit code 2");
-        assert_eq!(with(127, "sh: 1: pithon: not found"), "exit code 127: sh: 1: pithon: not found");
     }
 
     #[test]
@@ -218,10 +198,8 @@ mod tests {
         let trace =
             |prompt: &str| format!("{prompt}Traceback (most recent call last):\n  File \"t.py\", line 3\n{error}");
         let named = "the script asks for input (`Overwrite? [y/N]`), and a probe has none";
-        let click = "the script asks for input (`Overwrite? [y/N]:`), and a probe has none";
         for (reason, output, expected) in [
             (error, trace("Overwrite? [y/N] "), Some(named)),
-            ("exit code 1: Aborted!", "starting\nOverwrite? [y/N]:\nAborted!".to_owned(), Some(click)),
             (error, trace(""), Some("the script asks for input, and a probe has none")),
             ("EOFError: ", trace("Name: "), Some("the script asks for input (`Name:`), and a probe has none")),
             ("EOFError: Ran out of input", "EOFError: Ran out of input".to_owned(), None), // of pickle

@@ -141,20 +141,31 @@ pub(super) fn meaning(line: &str) -> Option<Meaning> {
     SIGNATURES.iter().find(found).map(|signature| signature.means)
 }
 
-/// The content of PyTorch's message about a lack of device memory.
+/// Returns a short version of PyTorch's message about a lack of device memory; `None` if it is a different message. The
+/// probe's own processes do not count as other processes.
 ///
 /// Today it is `CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.06
 /// GiB is free. Process 4711 has 20.00 GiB memory in use. Including non-PyTorch memory, this process has 58.00 GiB
 /// memory in use. ...`; before 2.2 it was `... Tried to allocate 20.00 MiB (GPU 0; 7.93 GiB total capacity; 6.00 GiB
 /// already allocated; 12.00 MiB free; 7.00 GiB reserved in total by PyTorch)` (c10/cuda/CUDACachingAllocator.cpp).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Shortage {
-    /// The message up to the amount that could not be allocated.
-    head: String,
-    free: Option<String>,
-    total: Option<String>,
-    /// Other processes on the device, and their memory.
-    others: Vec<(u32, String)>,
+pub(super) fn shortage(line: &str, own: &BTreeSet<u32>) -> Option<String> {
+    // The message up to the amount that could not be allocated.
+    let head = TRIED.as_ref()?.find(line)?.as_str().trim();
+    let group = |pattern: &LazyLock<Option<Regex>>| {
+        let found = pattern.as_ref()?.captures(line)?;
+        Some(found.iter().skip(1).flatten().next()?.as_str().to_owned())
+    };
+    let mut parts = Vec::new();
+    if let (Some(free), Some(total)) = (group(&FREE), group(&TOTAL)) {
+        parts.push(format!("{free} of {total} are free"));
+    }
+    for found in OTHERS.as_ref()?.captures_iter(line) {
+        let Ok(pid) = found[1].parse::<u32>() else { continue };
+        if !own.contains(&pid) {
+            parts.push(format!("process {pid}, which is none of the probe's, holds {}", &found[2]));
+        }
+    }
+    Some(if parts.is_empty() { head.to_owned() } else { format!("{head} ({})", parts.join("; ")) })
 }
 
 static TRIED: LazyLock<Option<Regex>> =
@@ -165,32 +176,6 @@ static FREE: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"of which ([0-9.]+ (?:bytes|\S?i?B)) is free|([0-9.]+ (?:bytes|\S?i?B)) free").ok());
 static OTHERS: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"Process (\d+) has ([0-9.]+ (?:bytes|\S?i?B)) memory in use").ok());
-
-impl Shortage {
-    /// Reads a line; `None` if it is a different message.
-    pub(super) fn parse(line: &str) -> Option<Self> {
-        let head = TRIED.as_ref()?.find(line)?.as_str().trim().to_owned();
-        let group = |pattern: &LazyLock<Option<Regex>>| {
-            let found = pattern.as_ref()?.captures(line)?;
-            Some(found.iter().skip(1).flatten().next()?.as_str().to_owned())
-        };
-        let others = OTHERS.as_ref()?.captures_iter(line);
-        let others = others.filter_map(|found| Some((found[1].parse().ok()?, found[2].to_owned()))).collect();
-        Some(Self { head, free: group(&FREE), total: group(&TOTAL), others })
-    }
-
-    /// Returns a short version of the message. The probe's own processes do not count as other processes.
-    pub(super) fn words(&self, own: &BTreeSet<u32>) -> String {
-        let mut parts = Vec::new();
-        if let (Some(free), Some(total)) = (&self.free, &self.total) {
-            parts.push(format!("{free} of {total} are free"));
-        }
-        for (pid, held) in self.others.iter().filter(|(pid, _)| !own.contains(pid)) {
-            parts.push(format!("process {pid}, which is none of the probe's, holds {held}"));
-        }
-        if parts.is_empty() { self.head.clone() } else { format!("{} ({})", self.head, parts.join("; ")) }
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -221,16 +206,16 @@ mod tests {
                    79.10 GiB of which 1.06 GiB is free. Process 4711 has 20.00 GiB memory in use. Process 12 has 1.00 GiB \
                    memory in use. Including non-PyTorch memory, this process has 58.00 GiB memory in use.";
         assert_eq!(
-            Shortage::parse(new).unwrap().words(&BTreeSet::from([12])),
+            shortage(new, &BTreeSet::from([12])).unwrap(),
             "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB (1.06 GiB of 79.10 GiB are free; \
              process 4711, which is none of the probe's, holds 20.00 GiB)"
         );
         let old = "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 7.93 GiB total capacity; 6.00 GiB \
                    already allocated; 12.00 MiB free; 7.00 GiB reserved in total by PyTorch)";
         assert_eq!(
-            Shortage::parse(old).unwrap().words(&BTreeSet::new()),
+            shortage(old, &BTreeSet::new()).unwrap(),
             "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (12.00 MiB of 7.93 GiB are free)"
         );
-        assert_eq!(Shortage::parse("CUDA error: out of memory"), None);
+        assert_eq!(shortage("CUDA error: out of memory", &BTreeSet::new()), None);
     }
 }

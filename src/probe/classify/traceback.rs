@@ -40,12 +40,10 @@ pub(super) fn is_noise(line: &str) -> bool {
         "FutureWarning:",
         "DeprecationWarning:",
     ];
-    line.trim().is_empty() || PARTS.iter().any(|part| line.contains(part)) || is_progress_bar(line)
-}
-
-/// Returns true if a line is a progress bar of tqdm: `45%|####5 | 9/20 [00:01<00:01, 9.1it/s]`.
-fn is_progress_bar(line: &str) -> bool {
-    (line.contains("%|") && line.contains('[')) || line.ends_with("it/s]") || line.ends_with("s/it]")
+    // A progress bar of tqdm: `45%|####5 | 9/20 [00:01<00:01, 9.1it/s]`.
+    let is_progress_bar =
+        || line.contains("%|") && line.contains('[') || line.ends_with("it/s]") || line.ends_with("s/it]");
+    line.trim().is_empty() || PARTS.iter().any(|part| line.contains(part)) || is_progress_bar()
 }
 
 /// An exception in the output.

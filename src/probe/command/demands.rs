@@ -121,16 +121,6 @@ pub(super) fn said(failure: &Failure) -> Vec<String> {
     std::iter::once(&failure.reason).chain(&failure.last_lines).cloned().collect()
 }
 
-/// Adds to a failure that the hook never reported.
-pub(super) fn explained(mut outcome: Outcome, silence: Option<String>) -> Outcome {
-    if let Outcome::TimedOut(failure) | Outcome::Stalled(failure) | Outcome::Crashed(failure) = &mut outcome
-        && let Some(silence) = silence
-    {
-        failure.reason += &format!("; {silence}");
-    }
-    outcome
-}
-
 /// Returns what a process that already trains must report after it received this config.
 pub(super) fn asked_in_session(step: &CommandStep, job: &Job<'_>) -> Result<Asked, ProbeError> {
     let targets = step.template.apply.in_session(job.settings);
@@ -168,12 +158,6 @@ pub fn as_it_is_needs(
         (!is_counted).then(|| format!("samples_per_step = \"{}\" needs settings", expression.text()))
     };
     template.needs_settings(set).or_else(counts)
-}
-
-/// Returns the reason if the unmodified job is requested but cannot run.
-pub(super) fn refusal_as_it_is(step: &CommandStep, job: &Job<'_>) -> Option<String> {
-    let needs = || as_it_is_needs(&step.template, &step.rate, step.samples_per_step.as_ref(), job.settings);
-    job.config.is_as_it_is().then(needs).flatten()
 }
 
 fn samples_per_step(step: &CommandStep, job: &Job<'_>) -> Result<Option<f64>, ProbeError> {

@@ -64,7 +64,7 @@ impl CommandProber {
             };
             match tried {
                 Tried::Over(end) => return Ok(bout.finish(end)),
-                Tried::Cannot(reason) => bout.fallbacks.push(format!("not as {way}: {reason}")),
+                Tried::Cannot(reason) => bout.result.fallbacks.push(format!("not as {way}: {reason}")),
             }
         }
         Ok(bout.finish(DuelEnd::Failed))
@@ -114,9 +114,9 @@ impl CommandProber {
         if let Some(mut held) = self.live.held.take() {
             let tried = switch_in_turn(bout, &mut held.process.session, None)?;
             bout.look_at_gpus();
-            bout.processes.fill(held.process.number);
+            bout.result.processes.fill(held.process.number);
             if matches!(tried, Tried::Over(DuelEnd::AllRounds | DuelEnd::TimeIsUp | DuelEnd::Precise)) {
-                let last = bout.blocks.last().map_or(Side::A, |block| block.side);
+                let last = bout.result.blocks.last().map_or(Side::A, |block| block.side);
                 self.live.keep(held, bout.duel.job(last));
             }
             return Ok(tried);
@@ -160,7 +160,7 @@ fn switch_in_turn(bout: &mut Bout<'_, '_>, session: &mut Session, mut has: Optio
         let began = bout.began;
         let turn = session.turn((side, began), plan, &mut bout.watch(side))?;
         match turn {
-            Turn::Block(block) => bout.blocks.push(block),
+            Turn::Block(block) => bout.result.blocks.push(block),
             Turn::Ended(Verdict::Interrupted) => return Ok(Tried::Over(DuelEnd::Interrupted)),
             Turn::Ended(verdict) => {
                 let outcome = in_words(&session.outcome(&verdict));
@@ -177,6 +177,6 @@ fn switch_in_turn(bout: &mut Bout<'_, '_>, session: &mut Session, mut has: Optio
             }
             other => return Ok(Tried::Cannot(format!("{side} {}", in_words(other)))),
         }
-        bout.sides[side.place()] = Some(outcome);
+        bout.result.sides[side.place()] = Some(outcome);
     }
 }

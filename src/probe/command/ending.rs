@@ -156,7 +156,7 @@ impl Session {
     fn hear_last(&mut self, message: Message, counts: bool) -> Result<(), ProbeError> {
         let is_about_the_end = matches!(
             message,
-            Message::Supervisor(_) | Message::Event { event: Event::Memory { .. } | Event::Fact { .. }, .. }
+            Message::Supervisor(_) | Message::Event { event: Event::Memory(_) | Event::Fact { .. }, .. }
         );
         if counts || is_about_the_end {
             self.heard.hear(message)?;

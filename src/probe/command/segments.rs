@@ -136,7 +136,7 @@ impl Session {
         let mut next_tick = Instant::now() + TICK;
         while Instant::now() < deadline {
             if let Ok(message) = self.messages.recv_timeout(next_tick.saturating_duration_since(Instant::now()))
-                && self.heard.hear(message)?.is_some()
+                && self.heard.hear(message)?
             {
                 return Ok(Answer::None);
             }

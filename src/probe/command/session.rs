@@ -14,11 +14,11 @@ use super::super::events::EventSocket;
 use super::super::gpu_watch::GpuWatch;
 use super::super::hang::Hang;
 use super::super::heard::{Heard, Message};
-use super::super::hook::{self, Asks, PYTHONPATH};
+use super::super::hook::{self, Asks};
 use super::super::host_watch::HostWatch;
 use super::super::measuring::patience::{Patience, Sufficiency};
 use super::super::orders::Order;
-use super::super::output::{Output, OutputSettings};
+use super::super::output::Output;
 use super::super::protocol;
 use super::super::ranks::Attendance;
 use super::super::relay::{self, Reach};
@@ -154,6 +154,7 @@ impl Session {
         // Watch shared memory before the step can make files there: they are then removed even if gputune is killed.
         let shared = SharedWatch::begin(scratch.path());
         let begin = Instant::now();
+        let share_bytes = step.slot.as_ref().and_then(|slot| slot.memory_bytes);
         let is_forked = matches!(process, Process::Forked { .. });
         let (supervised, zygote) = process.start(&step.supervisor, &mut order, &writer, sender)?;
         scratch.note(supervised.pid());
@@ -165,8 +166,7 @@ impl Session {
             begin,
             care: Care::default(),
             clock: ClockWatch::begin(),
-            host: HostWatch::new(supervised.pid(), zygote, job.limits.host_memory_headroom, shared)
-                .with_share(step.slot.as_ref().and_then(|slot| slot.memory_bytes)),
+            host: HostWatch::new(supervised.pid(), zygote, job.limits.host_memory_headroom, share_bytes, shared),
             supervised: Some(supervised),
             gpu: GpuWatch::none(),
             socket,
@@ -219,7 +219,10 @@ impl Session {
     ) -> Result<Verdict, ProbeError> {
         loop {
             let verdict = match self.messages.recv_timeout(next_tick.saturating_duration_since(Instant::now())) {
-                Ok(message) => self.heard.hear(message)?.map(Verdict::from),
+                Ok(message) => {
+                    let is_over = self.heard.hear(message)?;
+                    is_over.then(|| self.heard.diverged.map_or(Verdict::Exited, Verdict::Diverged))
+                }
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => Some(Verdict::Exited),
             };
@@ -333,10 +336,10 @@ fn variables(
 ) -> Result<BTreeMap<String, String>, ProbeError> {
     let mut env = environment(rendered, job);
     trackers::silence(&mut env, scratch);
-    let theirs = env.get(PYTHONPATH).map(Into::into).or_else(|| std::env::var_os(PYTHONPATH));
-    let laid_down = hook::lay_down(scratch, socket, job, &step.template.apply, asks, theirs);
-    let path = laid_down.map_err(ProbeError::io("write the hook to", scratch))?;
-    env.insert(PYTHONPATH.to_owned(), path.to_string_lossy().into_owned());
+    let folder = scratch.join("python");
+    let laid_down = hook::lay_down(&folder, socket, job, &step.template.apply, asks);
+    laid_down.map_err(ProbeError::io("write the hook to", scratch))?;
+    hook::import_first(&mut env, &folder);
     env.insert(protocol::SOCKET.to_owned(), socket.display().to_string());
     env.insert(protocol::CONFIG.to_owned(), serde_json::to_string(job.settings).unwrap_or_default());
     env.insert(protocol::TRIAL.to_owned(), job.number.to_string());
@@ -356,9 +359,8 @@ fn read_output(
         Rate::Pattern { pattern, .. } => Some(pattern.clone()),
         Rate::Events => None,
     };
-    let settings = OutputSettings { log: log.to_owned(), log_size: job.limits.log_size, pattern };
-    let output = Output::read(reader, settings, sender.clone()).map_err(ProbeError::io("write the log", log))?;
-    Ok((output, writer))
+    let output = Output::read(reader, log, job.limits.log_size, pattern, sender.clone());
+    Ok((output.map_err(ProbeError::io("write the log", log))?, writer))
 }
 
 fn unit_of(step: &CommandStep) -> String {

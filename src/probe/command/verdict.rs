@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use super::super::classify::{self, Evidence, MemoryFacts, Question};
-use super::super::heard::News;
 use super::super::measuring::window::Compiling;
 use super::super::orders::Ending;
 use super::super::printed;
@@ -11,15 +10,6 @@ use super::super::writes;
 use super::{Effort, Mode, Rate, Session};
 use crate::model::fact::{BY_SPEC, COUNTED_BY, ENDED_EARLY, Fact, LEFT_TRAINING, LOADER_RATE, TRAINED_LARGEST};
 use crate::model::{Estimate, Failure, HANDED_OUT, Measurement, Memory, Outcome};
-
-impl From<News> for Verdict {
-    fn from(news: News) -> Self {
-        match news {
-            News::Ended => Self::Exited,
-            News::Diverged(loss) => Self::Diverged(loss),
-        }
-    }
-}
 
 /// The reason why gputune stopped measuring. The strings explain it to the user.
 pub(super) enum Verdict {
@@ -52,23 +42,17 @@ impl Session {
     pub(super) fn outcome(&mut self, verdict: &Verdict) -> Outcome {
         let is_covered = self.writes.as_ref().is_some_and(|writes| writes.layout.is_some());
         let outcome = self.outcome_of(verdict);
-        let mut outcome = if is_covered { of_layer(outcome) } else { outcome };
+        let outcome = if is_covered { of_layer(outcome) } else { outcome };
         let place = self.asked_for_input_at();
-        let asked = Question { place: place.as_deref(), has_trained: self.has_progress() };
-        if let Outcome::Crashed(failure) | Outcome::TimedOut(failure) | Outcome::Stalled(failure) = &mut outcome
-            && let Some(prompt) = classify::asked_for_input(&failure.reason, &self.output.last_lines(), asked)
-        {
-            failure.reason += &format!("; {prompt}");
-        }
+        let has_trained = self.heard.any_step() || self.heard.printed.0 > 0;
+        let asked = Question { place: place.as_deref(), has_trained };
+        let mut outcome = classify::explained(outcome, |failure| {
+            classify::asked_for_input(&failure.reason, &self.output.last_lines(), asked)
+        });
         if let Outcome::Rejected(failure) = &mut outcome {
             failure.closes = std::mem::take(&mut self.heard.closes);
         }
         self.gpu.explained(outcome)
-    }
-
-    /// Returns true if a step was reported or a rate was printed.
-    fn has_progress(&self) -> bool {
-        self.heard.any_step() || self.heard.printed.0 > 0
     }
 
     /// Returns true if a brief probe, or a probe for its losses, has waited too long for its next step. Another config

@@ -19,15 +19,10 @@ pub(in crate::probe) struct Bout<'d, 'w> {
     /// The caller's function that receives the progress.
     hears: DuelWatch<'w>,
     pub(in crate::probe) began: Instant,
-    way: Way,
     pub(in crate::probe) stage: Stage,
-    pub(in crate::probe) blocks: Vec<Block>,
-    pub(in crate::probe) sides: Vec<Option<Outcome>>,
-    /// The trial that started the process of each side.
-    pub(in crate::probe) processes: Vec<u32>,
-    pub(in crate::probe) fallbacks: Vec<String>,
     gpus: Option<GpuWatch>,
-    disturbances: Vec<String>,
+    /// The result up to now. [`finish`](Self::finish) adds what is known only at the end.
+    pub(in crate::probe) result: Duelled,
 }
 
 /// If the first blocks of all sides took longer than this in total, a search's duel has no second blocks: a round
@@ -36,27 +31,16 @@ const LONGEST_PASS: Duration = Duration::from_secs(4);
 
 impl<'d, 'w> Bout<'d, 'w> {
     pub(in crate::probe) fn new(duel: &'d Duel<'d>, hears: DuelWatch<'w>) -> Self {
-        Self {
-            duel,
-            hears,
-            began: Instant::now(),
-            way: Way::InTurn,
-            stage: Stage::Warming,
-            blocks: Vec::new(),
-            sides: vec![None; duel.jobs.len()],
-            processes: duel.jobs.iter().map(|job| job.number).collect(),
-            fallbacks: Vec::new(),
-            gpus: None,
-            disturbances: Vec::new(),
-        }
+        let result = Duelled::begun(duel.jobs.iter().map(|job| job.number).collect());
+        Self { duel, hears, began: Instant::now(), stage: Stage::Warming, gpus: None, result }
     }
 
     pub(in crate::probe) fn begin(&mut self, way: Way) {
-        self.way = way;
+        self.result.way = way;
         self.stage = Stage::Warming;
-        self.blocks.clear();
-        self.sides.fill(None);
-        (self.gpus, self.disturbances) = (None, Vec::new());
+        self.result.blocks.clear();
+        self.result.sides.fill(None);
+        self.gpus = None;
     }
 
     /// Watches the GPUs for other programs. All processes that gputune started belong to the duel.
@@ -72,7 +56,7 @@ impl<'d, 'w> Bout<'d, 'w> {
     pub(in crate::probe) fn watch(&mut self, side: Side) -> impl FnMut(&Progress) -> ControlFlow<()> {
         let levels = self.levels();
         let (rounds, ratio) = (count(levels.rounds()), levels.ratio(Side::A, Side::B));
-        let Self { hears, began, way, stage, fallbacks, .. } = self;
+        let Self { hears, began, stage, result: Duelled { way, fallbacks, .. }, .. } = self;
         move |probe| {
             hears(&DuelProgress {
                 elapsed: began.elapsed(),
@@ -89,9 +73,9 @@ impl<'d, 'w> Bout<'d, 'w> {
 
     /// Returns the next side, or the reason why the duel ends.
     pub(in crate::probe) fn next(&self) -> Result<Side, DuelEnd> {
-        let turn = self.blocks.len();
+        let turn = self.result.blocks.len();
         let sides = self.duel.jobs.len();
-        let of_round = self.way.turns(sides);
+        let of_round = self.result.way.turns(sides);
         if turn > 0 && turn.is_multiple_of(of_round) {
             if turn / of_round >= self.most_rounds() as usize {
                 return Err(DuelEnd::AllRounds);
@@ -102,7 +86,7 @@ impl<'d, 'w> Bout<'d, 'w> {
         }
         // In a search, the duel may end after one block of each config. The search's next duel has another order, so a
         // drift does not always favour the same config.
-        let seconds = || self.blocks.iter().map(|block| block.end_s - block.begin_s).sum::<f64>();
+        let seconds = || self.result.blocks.iter().map(|block| block.end_s - block.begin_s).sum::<f64>();
         if self.duel.keeps && turn == sides && seconds() > LONGEST_PASS.as_secs_f64() {
             return Err(DuelEnd::TimeIsUp);
         }
@@ -112,7 +96,7 @@ impl<'d, 'w> Bout<'d, 'w> {
     /// Returns the number of steps in a side's first block, which its later blocks repeat; `None` before the first
     /// block.
     pub(in crate::probe) fn length(&self, side: Side) -> Option<u64> {
-        self.blocks.iter().find(|block| block.side == side).map(|block| block.steps)
+        self.result.blocks.iter().find(|block| block.side == side).map(|block| block.steps)
     }
 
     /// Returns true if there are enough rounds for a result, in case that the training is over and no block can follow.
@@ -122,37 +106,32 @@ impl<'d, 'w> Bout<'d, 'w> {
 
     /// Returns true if every side has a block.
     pub(in crate::probe) fn has_slices(&self) -> bool {
-        self.duel.sides().all(|side| self.blocks.iter().any(|block| block.side == side))
+        self.duel.sides().all(|side| self.result.blocks.iter().any(|block| block.side == side))
     }
 
     fn most_rounds(&self) -> u32 {
-        self.way.rounds(self.duel.rounds)
+        self.result.way.rounds(self.duel.rounds)
     }
 
     /// Returns the rate of a side over its current blocks.
     pub(in crate::probe) fn rate(&self, side: Side) -> Option<Estimate> {
-        Levels::rate(&self.blocks, self.way, (side, self.duel.jobs.len()))
+        Levels::rate(&self.result.blocks, self.result.way, (side, self.duel.jobs.len()))
     }
 
     fn levels(&self) -> Levels {
-        Levels::of(&self.blocks, self.way, self.duel.jobs.len())
+        Levels::of(&self.result.blocks, self.result.way, self.duel.jobs.len())
     }
 
     pub(in crate::probe) fn finish(mut self, end: DuelEnd) -> Duelled {
-        self.disturbances.extend(self.gpus.iter_mut().flat_map(GpuWatch::disturbances));
         let levels = self.levels();
         let early = levels.precise(self.duel.half_width, self.most_rounds()).filter(|_| end == DuelEnd::Precise);
         Duelled {
-            sides: self.sides,
-            processes: self.processes,
-            way: self.way,
             rounds: count(levels.rounds()),
             levels: early.unwrap_or(levels),
-            blocks: self.blocks,
             end,
-            fallbacks: self.fallbacks,
-            disturbances: self.disturbances,
+            disturbances: self.gpus.iter_mut().flat_map(GpuWatch::disturbances).collect(),
             elapsed: self.began.elapsed(),
+            ..self.result
         }
     }
 }
@@ -187,9 +166,9 @@ pub(in crate::probe) fn run_processes<P: Prober + ?Sized>(
             continue;
         }
         let block = block_of(side, &outcome, (bout.began, began));
-        bout.sides[side.place()] = Some(outcome);
+        bout.result.sides[side.place()] = Some(outcome);
         match block {
-            Some(block) => bout.blocks.push(block),
+            Some(block) => bout.result.blocks.push(block),
             None => return Ok(DuelEnd::Failed),
         }
     }
@@ -236,7 +215,8 @@ mod tests {
                 rate: 1.0,
                 rate_between_ends: None,
             };
-            bout.blocks = vec![block(Side::A), block(Side::B)];
+            bout.begin(Way::InTurn);
+            bout.result.blocks = vec![block(Side::A), block(Side::B)];
             bout.next()
         };
         assert_eq!(next(true, 1.0), Ok(Side::B));

@@ -222,11 +222,16 @@ pub struct Duelled {
 impl Duelled {
     /// Returns a duel of `count` configs in which `side` cannot be measured.
     pub(super) fn failed(side: Side, count: usize, outcome: Outcome) -> Self {
-        let mut sides = vec![None; count];
-        sides[side.place()] = Some(outcome);
+        let mut failed = Self::begun(vec![0; count]);
+        failed.sides[side.place()] = Some(outcome);
+        failed
+    }
+
+    /// Returns a duel before its first block.
+    fn begun(processes: Vec<u32>) -> Self {
         Self {
-            sides,
-            processes: vec![0; count],
+            sides: vec![None; processes.len()],
+            processes,
             way: Way::Processes,
             blocks: Vec::new(),
             rounds: 0,
@@ -234,7 +239,7 @@ impl Duelled {
             fallbacks: Vec::new(),
             disturbances: Vec::new(),
             elapsed: Duration::ZERO,
-            levels: Levels::default(),
+            levels: Levels::of_rounds(Vec::new()),
         }
     }
 

@@ -36,12 +36,6 @@ pub(in crate::probe) struct Levels {
     tail: f64,
 }
 
-impl Default for Levels {
-    fn default() -> Self {
-        Self::of_rounds(Vec::new())
-    }
-}
-
 impl Levels {
     /// Reads the blocks of `sides` sides.
     pub(in crate::probe) fn of(blocks: &[Block], way: Way, sides: usize) -> Self {
@@ -166,24 +160,16 @@ fn looks(fewest: usize, rounds: usize) -> impl Iterator<Item = usize> {
 
 /// Returns the ratio from the logarithms of the rounds' ratios. The share `tail` lies beyond each end of its interval.
 fn interval(logs: &[f64], tail: f64) -> Option<Estimate> {
-    let (middle, half) = middle_and_half(logs, tail)?;
-    Some(match half {
-        None => Estimate::point(middle.exp()),
-        Some(half) => Estimate::interval(middle.exp(), (middle - half).exp(), (middle + half).exp()),
-    })
-}
-
-/// Returns the mean, and half of its interval if there are two values.
-fn middle_and_half(values: &[f64], tail: f64) -> Option<(f64, Option<f64>)> {
-    let middle = mean(values)?;
-    let degrees = values.len() - 1;
+    let middle = mean(logs)?;
+    let degrees = logs.len() - 1;
     if degrees == 0 {
-        return Some((middle, None));
+        return Some(Estimate::point(middle.exp()));
     }
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-    let (count, free) = (values.len() as f64, degrees as f64);
-    let variance = values.iter().map(|value| (value - middle).powi(2)).sum::<f64>() / free;
-    Some((middle, Some(student_quantile(degrees, tail) * (variance / count).sqrt())))
+    let (count, free) = (logs.len() as f64, degrees as f64);
+    let variance = logs.iter().map(|log| (log - middle).powi(2)).sum::<f64>() / free;
+    let half = student_quantile(degrees, tail) * (variance / count).sqrt();
+    Some(Estimate::interval(middle.exp(), (middle - half).exp(), (middle + half).exp()))
 }
 
 #[cfg(test)]
@@ -267,9 +253,10 @@ mod tests {
     fn two_errors_add_up_to_that_of_a_difference() {
         let levels = levels(&[0.01, 0.03, 0.02, 0.05]);
         let of_sides = levels.error().unwrap() * std::f64::consts::SQRT_2;
-        let (_, half) = middle_and_half(&[0.01, 0.03, 0.02, 0.05], TAIL).unwrap();
-        assert!((of_sides - half.unwrap() / NORMAL_95).abs() < 1e-12, "{of_sides}");
-        assert_eq!(Levels::default().error(), None);
+        let ratio = levels.ratio(Side::A, Side::B).unwrap();
+        let half = (ratio.high.unwrap() / ratio.value).ln();
+        assert!((of_sides - half / NORMAL_95).abs() < 1e-12, "{of_sides}");
+        assert_eq!(Levels::of_rounds(Vec::new()).error(), None);
     }
 
     /// Counts in how many of a thousand cases the interval of the first two sides' ratio covers 1, the truth.
@@ -303,7 +290,7 @@ mod tests {
         let mut random = Random(6);
         for (sides, half_width) in [(3, 0.03), (4, 0.03), (4, 0.05), (4, 0.08), (5, 0.05), (5, 0.1)] {
             let covered = covered(&mut random, |random| {
-                let mut levels = Levels::default();
+                let mut levels = Levels::of_rounds(Vec::new());
                 loop {
                     levels.rounds.push(round(sides, random));
                     match levels.precise(half_width, ROUNDS) {

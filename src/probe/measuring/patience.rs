@@ -109,7 +109,8 @@ impl Patience {
         }
         self.latest = (window.steps(), window.throughput());
         self.next_look = Duration::ZERO;
-        if self.compiles_too_long(window) {
+        let longest = self.for_compiling.as_secs_f64();
+        if window.compiling().is_some_and(|compiling| compiling.steps_since == 0 && compiling.seconds >= longest) {
             self.decided = Sufficiency::StillCompiling;
             return self.decided;
         }
@@ -124,15 +125,9 @@ impl Patience {
         self.latest.1.as_ref().map(|throughput| throughput.estimate)
     }
 
-    /// Returns true if the last step compiled, and compilations have used all their time.
-    fn compiles_too_long(&self, window: &Window) -> bool {
-        let longest = self.for_compiling.as_secs_f64();
-        window.compiling().is_some_and(|compiling| compiling.steps_since == 0 && compiling.seconds >= longest)
-    }
-
     /// Returns true if the measured steps give a useful result even if no more steps come.
     pub(in crate::probe) fn is_worth_keeping(&self) -> bool {
-        self.latest.1.as_ref().is_some_and(|throughput| throughput.steps >= self.worth_keeping)
+        self.latest.1.as_ref().is_some_and(|throughput| throughput.timing.steps >= self.worth_keeping)
     }
 
     /// Returns true if the script has left training: enough steps came, and then none for a long time. `outside` is the
@@ -160,7 +155,7 @@ impl Patience {
 
     /// Returns true if warm-up is over, as far as this can be known.
     fn is_steady(&self, throughput: &Throughput) -> bool {
-        throughput.is_settled() && throughput.warmup_steps + throughput.steps_after_warmup() > self.queued
+        throughput.is_settled() && throughput.timing.warmup_steps + throughput.steps_after_warmup() > self.queued
     }
 
     /// Returns true if the interval is narrow enough, or the time for measuring is over.
@@ -177,19 +172,19 @@ impl Patience {
             // Wait for the end of a second epoch: only the time between two ends shows the length of an epoch.
             return false;
         }
-        if measured >= self.longest * 2 && throughput.steps >= 3 {
+        if measured >= self.longest * 2 && throughput.timing.steps >= 3 {
             return true;
         }
-        if !self.is_steady(throughput) || throughput.steps < FEWEST_STEPS || measured < self.shortest {
+        if !self.is_steady(throughput) || throughput.timing.steps < FEWEST_STEPS || measured < self.shortest {
             return false;
         }
         // A short measurement has no rare stalls, so its interval would be too narrow.
-        if throughput.steps < MANY_STEPS && measured < self.for_few_steps {
+        if throughput.timing.steps < MANY_STEPS && measured < self.for_few_steps {
             return false;
         }
-        let is_due = throughput.steps >= self.next_check;
+        let is_due = throughput.timing.steps >= self.next_check;
         if is_due {
-            self.next_check = throughput.steps + throughput.steps.div_ceil(5);
+            self.next_check = throughput.timing.steps + throughput.timing.steps.div_ceil(5);
         }
         let precise = throughput.estimate.relative_half_width().is_some_and(|half| half <= self.precision);
         is_due && precise || measured >= self.longest
@@ -246,10 +241,10 @@ mod tests {
         let mut random = Random(1);
         let (decided, steady) = run_plain(usual(), &times(Process::Independent(0.01), 0.1, &mut random));
         assert_eq!(decided, Sufficiency::Enough);
-        assert!(steady.steps <= 25, "{steady:?}");
+        assert!(steady.timing.steps <= 25, "{steady:?}");
         let (decided, noisy) = run_plain(usual(), &times(Process::Independent(0.1), 0.02, &mut random));
         assert_eq!(decided, Sufficiency::Enough);
-        assert!((60..300).contains(&noisy.steps), "{noisy:?}");
+        assert!((60..300).contains(&noisy.timing.steps), "{noisy:?}");
         assert!(noisy.estimate.relative_half_width().unwrap() <= 0.02);
     }
 
@@ -288,7 +283,7 @@ mod tests {
         let (decided, throughput) = run_plain(Patience { queued: queued_steps(&settings), ..usual() }, &steps);
         assert_eq!(decided, Sufficiency::Enough);
         assert!((throughput.estimate.value - 5.0).abs() < 0.1, "{throughput:?}");
-        assert!(throughput.warmup_steps >= 16, "{throughput:?}");
+        assert!(throughput.timing.warmup_steps >= 16, "{throughput:?}");
     }
 
     #[test]

@@ -28,6 +28,7 @@ impl Printed {
     /// The flag is true if these stretches replace all earlier stretches. This happens when lines follow the first
     /// lines, and when the lines prove to be means since the start of the script.
     pub(super) fn take(&mut self, at: f64, rates: &[f64]) -> (bool, Vec<Stretch>) {
+        const KEPT: usize = 32;
         let last = self.last.replace(at);
         let rates: Vec<f64> = rates.iter().copied().filter(|rate| rate.is_finite() && *rate >= 0.0).collect();
         if let Some(of_mean) = rates.last().and_then(|&rate| self.mean.take(Line { at, rate })) {
@@ -40,7 +41,8 @@ impl Printed {
         };
         let seconds = self.without_pause(at - last, &rates);
         let stretches = shared(at, seconds, &rates);
-        self.remember(&stretches);
+        self.recent.extend(&stretches);
+        self.recent.drain(..self.recent.len().saturating_sub(KEPT));
         (std::mem::take(&mut self.is_first_only), stretches)
     }
 
@@ -85,13 +87,6 @@ impl Printed {
             below >= half
         });
         middle.map(|(number, _)| *number)
-    }
-
-    fn remember(&mut self, stretches: &[Stretch]) {
-        const KEPT: usize = 32;
-        self.recent.extend(stretches);
-        let surplus = self.recent.len().saturating_sub(KEPT);
-        self.recent.drain(..surplus);
     }
 }
 

@@ -40,6 +40,8 @@ impl RunningMean {
     pub(super) fn take(&mut self, line: Line) -> Option<(bool, Vec<Stretch>)> {
         /// How many lines determine the start. The first lines say most about it.
         const KEPT: usize = 64;
+        /// For lines that arrive late.
+        const TOLERANCE: f64 = 0.01;
         if self.is_refuted {
             return None;
         }
@@ -54,7 +56,8 @@ impl RunningMean {
             let stretches = self.lines.clone().into_iter().filter_map(|line| self.since_last(start, line)).collect();
             return Some((true, stretches));
         };
-        self.is_refuted = is_impossible(start, last, line);
+        // Refuted if fewer samples were trained than at an earlier line.
+        self.is_refuted = samples(start, line) < samples(start, last) * (1.0 - TOLERANCE);
         (!self.is_refuted).then(|| (false, self.since_last(start, line).into_iter().collect()))
     }
 
@@ -75,12 +78,6 @@ impl RunningMean {
 /// Returns the number of samples since the start, according to a line.
 fn samples(start: f64, line: Line) -> f64 {
     line.rate * (line.at - start)
-}
-
-/// Returns true if fewer samples were trained than at an earlier line. The tolerance is for lines that arrive late.
-fn is_impossible(start: f64, earlier: Line, line: Line) -> bool {
-    const TOLERANCE: f64 = 0.01;
-    samples(start, line) < samples(start, earlier) * (1.0 - TOLERANCE)
 }
 
 /// Returns the start of the mean, if the lines have the shape of a mean. A fit to the first half of the lines must give

@@ -106,7 +106,7 @@ impl Probe {
         Self {
             holds: (estimate.low.unwrap()..=estimate.high.unwrap()).contains(&step.recip()),
             stopped: decided == Sufficiency::Enough && found.measured < limits.measure_time && is_precise,
-            steps: found.steps,
+            steps: found.timing.steps,
         }
     }
 }
@@ -230,12 +230,12 @@ fn the_rate_of_a_window_is_what_was_done_in_it_however_stalls_come() {
         for count in [120, 250, 1000, 4000] {
             let steps = stalls.steps(count, &mut random);
             let found = throughput(steps.iter().copied());
-            let behind = &steps[usize::try_from(found.warmup_steps).unwrap()..];
+            let behind = &steps[usize::try_from(found.timing.warmup_steps).unwrap()..];
             let done = 32.0 * behind.len() as f64 / behind.iter().map(|(seconds, ..)| seconds).sum::<f64>();
             let off = found.estimate.value / done;
             // The mean begins with a whole batch, so up to a twentieth of the steps may be missing at its start.
             assert!((0.94..=1.06).contains(&off), "{stalls:?} in {count} steps: {off}, {found:?}");
-            let left_out: f64 = found.outliers.values().map(|outliers| outliers.seconds).sum();
+            let left_out: f64 = found.timing.outliers.values().map(|outliers| outliers.seconds).sum();
             assert!(left_out <= 0.01 * found.measured.as_secs_f64() + 1e-9, "{stalls:?}: {found:?}");
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::model::{EpochEnd, Estimate, Outliers};
+use crate::model::{EpochEnd, Estimate, Outliers, Timing};
 use crate::probe::stats::{self, MeanRate, Work};
 
 /// The mark of a step with the end of an epoch. A loader then fills its queue again.
@@ -15,7 +15,7 @@ const COMPILATIONS: [&str; 2] = ["compile", "recompile"];
 /// A mark is an exception if at most a quarter of all steps (one in this many) have it: a round number.
 pub(in crate::probe) const RARELY: u64 = 4;
 
-/// The cause in [`Throughput::outliers`] of isolated slow steps without a mark.
+/// The cause in [`Timing::outliers`] of isolated slow steps without a mark.
 const OTHER: &str = "other";
 
 /// One step, or several consecutive steps together.
@@ -53,30 +53,16 @@ pub(in crate::probe) struct Before {
 pub(in crate::probe) struct Throughput {
     /// The mean over the window, with its 95% interval.
     pub(in crate::probe) estimate: Estimate,
-    pub(in crate::probe) steps: u64,
-    pub(in crate::probe) warmup_steps: u64,
+    pub(in crate::probe) timing: Timing,
     /// The steps up to the end of frequent compilations, which are dropped. `warmup_steps` includes them.
     pub(in crate::probe) compiling_steps: u64,
-    /// Steps after warm-up that were left out, by cause.
-    pub(in crate::probe) outliers: BTreeMap<String, Outliers>,
-    /// The mean time of a counted step, in seconds.
-    pub(in crate::probe) step_seconds: f64,
     /// The time of the longest counted step, in seconds.
     pub(in crate::probe) longest_step: f64,
-    /// The median work of a step.
-    pub(in crate::probe) amount: f64,
     /// Time from the end of warm-up to the last step, including everything in between.
     pub(in crate::probe) measured: Duration,
     /// The end of the last step, since the probe began.
     pub(in crate::probe) ended: Duration,
     pub(in crate::probe) epochs: usize,
-    /// The rate of whole epochs, from the first to the last end of an epoch, divided by the rate of the counted steps.
-    /// The estimate includes this factor. `None` before two ends of epochs.
-    pub(in crate::probe) epoch_factor: Option<f64>,
-    /// The mean cost of the end of an epoch. `None` before two ends of epochs.
-    pub(in crate::probe) epoch_end: Option<EpochEnd>,
-    /// The time of a step at the end divided by its time at the beginning, if steps become steadily slower or faster.
-    pub(in crate::probe) trend: Option<f64>,
 }
 
 impl Throughput {
@@ -123,25 +109,30 @@ impl Throughput {
                 reason.take_if(|reason| step.before.ends_epoch || *reason == EPOCH);
             });
         }
-        let outliers = outliers(&observations[cut..], &left_out[cut..]);
         let steps_of = |observations: &[Observation]| observations.iter().map(|step| step.steps).sum::<u64>();
         let longest_step = steady.iter().map(|&at| observations[at].work.seconds / count(observations[at].steps));
         let amounts: Vec<f64> =
             steady.iter().map(|&at| observations[at].work.amount / count(observations[at].steps)).collect();
-        Some(Self {
-            estimate,
+        let measured = Duration::try_from_secs_f64(last.at - begin).unwrap_or_default();
+        let timing = Timing {
             steps,
             warmup_steps: steps_of(&observations[..cut]),
-            compiling_steps: steps_of(&observations[..compiled]),
-            outliers,
-            epochs: ends.len(),
+            step_seconds: Some(works.iter().map(|work| work.seconds).sum::<f64>() / count(steps)),
+            samples_per_step: Some(stats::median(&amounts)?),
+            measured_seconds: Some(measured.as_secs_f64()),
+            outliers: outliers(&observations[cut..], &left_out[cut..]),
             epoch_factor,
             epoch_end,
             trend: stats::trend(&self::times(observations, &steady)),
-            step_seconds: works.iter().map(|work| work.seconds).sum::<f64>() / count(steps),
+            ..Timing::default()
+        };
+        Some(Self {
+            estimate,
+            timing,
+            compiling_steps: steps_of(&observations[..compiled]),
+            epochs: ends.len(),
             longest_step: longest_step.fold(0.0, f64::max),
-            amount: stats::median(&amounts)?,
-            measured: Duration::try_from_secs_f64(last.at - begin).unwrap_or_default(),
+            measured,
             ended: Duration::try_from_secs_f64(last.at).unwrap_or_default(),
         })
     }
@@ -154,19 +145,19 @@ impl Throughput {
 
     /// Returns the share of the measured time that is not in outliers.
     pub(in crate::probe) fn counted_share(&self) -> f64 {
-        let left_out: f64 = self.outliers.values().map(|outliers| outliers.seconds).sum();
+        let left_out: f64 = self.timing.outliers.values().map(|outliers| outliers.seconds).sum();
         (1.0 - left_out / self.measured.as_secs_f64()).clamp(f64::MIN_POSITIVE, 1.0)
     }
 
     /// Returns true if warm-up is known to be over. At most half of the steps are dropped as warm-up. If half are
     /// dropped, warm-up may end later. Compiling steps do not count here, because marks show where compilations end.
     pub(in crate::probe) fn is_settled(&self) -> bool {
-        self.warmup_steps - self.compiling_steps < self.steps
+        self.timing.warmup_steps - self.compiling_steps < self.timing.steps
     }
 
     /// Returns the number of steps after warm-up, including left-out steps.
     pub(in crate::probe) fn steps_after_warmup(&self) -> u64 {
-        self.steps + self.outliers.values().map(|outliers| outliers.steps).sum::<u64>()
+        self.timing.steps + self.timing.outliers.values().map(|outliers| outliers.steps).sum::<u64>()
     }
 }
 
@@ -184,17 +175,13 @@ fn over_epochs(observations: &[Observation], ends: &[usize], rate: f64) -> Optio
         .filter(|work| last > first && amount > 0.0 && work.seconds > 0.0)
 }
 
-fn is_compilation(step: &Observation, kinds: &[String]) -> bool {
-    step.mark.is_some_and(|kind| COMPILATIONS.contains(&kinds[kind].as_str()))
-}
-
 /// Returns the number of observations up to the end of frequent compilations, or 0. The end is the last compilation at
 /// which more than a quarter of all steps before were compilations.
 pub(super) fn behind_compilations(observations: &[Observation], kinds: &[String]) -> usize {
     let (mut all, mut compilations, mut behind) = (0, 0, 0);
     for (at, step) in observations.iter().enumerate() {
         all += step.steps;
-        if is_compilation(step, kinds) {
+        if step.mark.is_some_and(|kind| COMPILATIONS.contains(&kinds[kind].as_str())) {
             compilations += step.steps;
             if compilations * RARELY > all {
                 behind = at + 1;
@@ -357,11 +344,11 @@ mod tests {
     fn steady_steps_give_their_rate() {
         let found = plain([0.01; 100]);
         assert_rate(&found, 3200.0);
-        assert!((found.step_seconds - 0.01).abs() < 1e-9);
-        assert_eq!((found.steps + found.warmup_steps, found.amount), (100, 32.0));
+        assert!((found.timing.step_seconds.unwrap() - 0.01).abs() < 1e-9);
+        assert_eq!((found.timing.steps + found.timing.warmup_steps, found.timing.samples_per_step), (100, Some(32.0)));
         assert!((found.measured.as_secs_f64() - 1.0).abs() < 1e-6);
         let one = plain([0.5]);
-        assert_eq!((one.estimate, one.steps), (Estimate::point(64.0), 1), "one step has no interval");
+        assert_eq!((one.estimate, one.timing.steps), (Estimate::point(64.0), 1), "one step has no interval");
     }
 
     #[test]
@@ -383,7 +370,7 @@ mod tests {
         steps[4..30].iter_mut().for_each(|time| *time *= 1.3);
         let found = plain(steps);
         assert_rate(&found, 3200.0);
-        assert!((29..40).contains(&found.warmup_steps) && found.outliers.is_empty(), "{found:?}");
+        assert!((29..40).contains(&found.timing.warmup_steps) && found.timing.outliers.is_empty(), "{found:?}");
     }
 
     #[test]
@@ -404,7 +391,7 @@ mod tests {
             let found = plain((0..25 * workers).map(|step| if step % workers == 1 { slow } else { 0.001 }));
             assert_rate(&found, 3200.0);
             let half = found.estimate.relative_half_width().unwrap();
-            assert!(found.outliers.is_empty() && half < 0.02, "{workers}: {found:?}");
+            assert!(found.timing.outliers.is_empty() && half < 0.02, "{workers}: {found:?}");
         }
     }
 
@@ -418,16 +405,17 @@ mod tests {
             _ => (time, 0.0, None),
         });
         assert_rate(&found, 3200.0);
-        let counts: Vec<_> = found.outliers.iter().map(|(kind, outliers)| (kind.as_str(), outliers.steps)).collect();
+        let left_out = &found.timing.outliers;
+        let counts: Vec<_> = left_out.iter().map(|(kind, outliers)| (kind.as_str(), outliers.steps)).collect();
         assert_eq!(counts, [("checkpoint", 1), ("epoch", 1), ("evaluation", 1)]);
-        assert!((found.outliers["evaluation"].seconds - 1.01).abs() < 0.01);
-        assert_eq!((found.epochs, found.epoch_factor), (1, None));
-        assert_eq!(found.steps + found.warmup_steps, 97);
+        assert!((left_out["evaluation"].seconds - 1.01).abs() < 0.01);
+        assert_eq!((found.epochs, found.timing.epoch_factor), (1, None));
+        assert_eq!(found.timing.steps + found.timing.warmup_steps, 97);
         assert!(found.measured.as_secs_f64() > 2.0, "excluded steps also take time");
         let half = |at: u32| if at.is_multiple_of(2) { (0.015, 0.0, Some("evaluation")) } else { (0.005, 0.0, None) };
         let half = throughput((0..60).map(half));
         assert_rate(&half, 3200.0);
-        assert!(half.outliers.is_empty(), "a mark on every other step is no exception");
+        assert!(half.timing.outliers.is_empty(), "a mark on every other step is no exception");
     }
 
     #[test]
@@ -438,7 +426,7 @@ mod tests {
             _ => (time, 0.0, None),
         });
         assert_rate(&found, 3200.0);
-        assert_eq!(found.outliers["epoch"].steps, 4);
+        assert_eq!(found.timing.outliers["epoch"].steps, 4);
     }
 
     /// Ten steps per epoch, and 0.8 s for new loader workers at its end.
@@ -447,8 +435,9 @@ mod tests {
         let step = |at: u32| if at % 10 == 9 { (0.81, 0.0, Some("epoch")) } else { (0.01, 0.0, None) };
         let found = throughput((0..60).map(step));
         assert_rate(&found, 320.0 / 0.9);
-        assert!((found.epoch_factor.unwrap() - 0.1 / 0.9).abs() < 0.01, "{found:?}");
-        assert!(found.outliers.is_empty() && (found.step_seconds - 0.01).abs() < 1e-9, "{found:?}");
+        assert!((found.timing.epoch_factor.unwrap() - 0.1 / 0.9).abs() < 0.01, "{found:?}");
+        assert!((found.timing.step_seconds.unwrap() - 0.01).abs() < 1e-9, "{found:?}");
+        assert!(found.timing.outliers.is_empty(), "{found:?}");
     }
 
     /// Ten steps per epoch and 0.4 s of evaluation at its end. The process is held for 20 s in every second epoch.
@@ -476,10 +465,10 @@ mod tests {
         }
         let found = window.throughput().unwrap();
         assert_rate(&found, 320.0 / 0.9);
-        let end = found.epoch_end.unwrap();
+        let end = found.timing.epoch_end.unwrap();
         assert_eq!(end.samples, 320.0);
         assert!((end.seconds - 0.8).abs() < 0.01 && (end.evaluation_s.unwrap() - 0.4).abs() < 0.01, "{end:?}");
-        assert!(found.outliers.is_empty(), "{found:?}");
+        assert!(found.timing.outliers.is_empty(), "{found:?}");
     }
 
     #[test]
@@ -492,38 +481,18 @@ mod tests {
         };
         let found = with_pause(0.0);
         assert_rate(&found, 3200.0);
-        assert_eq!(found.outliers["other"].steps, 2);
-        assert!(with_pause(0.04).outliers.is_empty());
+        assert_eq!(found.timing.outliers["other"].steps, 2);
+        assert!(with_pause(0.04).timing.outliers.is_empty());
     }
 
     #[test]
     fn slow_steps_that_hold_more_than_a_hundredth_of_the_time_count_however_rare() {
         for (pause, is_left_out) in [(0.06, true), (0.08, false), (3.0, false)] {
             let found = plain((0..1500).map(|at| if at == 700 || at == 1210 { 0.01 + pause } else { 0.01 }));
-            assert_eq!(found.outliers.contains_key("other"), is_left_out, "{pause}: {found:?}");
+            assert_eq!(found.timing.outliers.contains_key("other"), is_left_out, "{pause}: {found:?}");
             let seconds = if is_left_out { 15.0 } else { 15.0 + 2.0 * pause };
             assert!((found.estimate.value / (32.0 * 1500.0 / seconds) - 1.0).abs() < 0.002, "{found:?}");
         }
-    }
-
-    /// Returns the throughput of steps that compile, and take ten times as long as the steps after them.
-    fn compiled(first: usize, later: usize, mark: impl Fn(usize) -> Option<&'static str>) -> Throughput {
-        let later = steady(later).into_iter().enumerate().map(|(at, time)| (time, 0.0, mark(at)));
-        throughput(std::iter::repeat_n((0.1, 0.0, Some("recompile")), first).chain(later))
-    }
-
-    #[test]
-    fn the_rate_of_a_compiled_model_is_that_of_the_steps_behind_the_compilations() {
-        let found = compiled(400, 40, |_| None);
-        assert_rate(&found, 3200.0);
-        assert!(found.compiling_steps == 400 && (400..410).contains(&found.warmup_steps), "{found:?}");
-        assert!(found.is_settled() && found.outliers.is_empty() && found.measured.as_secs_f64() < 0.5, "{found:?}");
-        let late = compiled(20, 400, |at| (at % 90 == 89).then_some("recompile"));
-        assert_rate(&late, 3200.0);
-        assert!(
-            late.outliers["recompile"].steps >= 3 && late.warmup_steps < 150,
-            "a late one is an exception: {late:?}"
-        );
     }
 
     #[test]

@@ -10,9 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
-
-use super::{ErrorKind, Event, Number, SOCKET, VERSION_OF_HOLD, first_version};
+use super::{ErrorKind, Event, MemoryReport, Number, Order, SOCKET, VERSION_OF_HOLD, first_version};
 use crate::model::Fact;
 use crate::probe::orders::send;
 
@@ -38,22 +36,7 @@ pub struct Reporter {
     socket: Option<UnixStream>,
     begin: Instant,
     /// The received orders, if the reporter listens to orders.
-    orders: Option<Receiver<Ordered>>,
-}
-
-/// An order, reduced to the parts that a step needs.
-#[derive(Debug, Deserialize)]
-#[serde(tag = "order", rename_all = "snake_case")]
-enum Ordered {
-    Stop,
-    Hold,
-    Configure {
-        segment: u32,
-    },
-    Go,
-    /// An order of a later version.
-    #[serde(other)]
-    Unknown,
+    orders: Option<Receiver<Order>>,
 }
 
 impl Reporter {
@@ -115,17 +98,17 @@ impl Reporter {
             };
             match order {
                 // gputune is gone, so no further order can come.
-                None | Some(Ordered::Stop) => return Ok(ControlFlow::Break(())),
-                Some(Ordered::Hold) => {
+                None | Some(Order::Stop) => return Ok(ControlFlow::Break(())),
+                Some(Order::Hold) => {
                     is_held = true;
                     self.send(&Event::Held)?;
                 }
-                Some(Ordered::Configure { segment }) => {
+                Some(Order::Configure { segment, .. }) => {
                     let refused = Some("this step takes its settings when it starts".to_owned());
                     self.send(&Event::Configured { segment, refused })?;
                 }
-                Some(Ordered::Go) => is_held = false,
-                Some(Ordered::Unknown) => {}
+                Some(Order::Go) => is_held = false,
+                Some(Order::Unknown) => {}
             }
         }
         Ok(ControlFlow::Continue(()))
@@ -156,17 +139,8 @@ impl Reporter {
 
     /// Reports the peak of device memory use, and the capacity.
     pub fn memory(&mut self, peak_bytes: u64, capacity_bytes: Option<u64>) -> io::Result<()> {
-        self.send(&Event::Memory {
-            device: 0,
-            goes_on: false,
-            allocated: Some(peak_bytes),
-            reserved: None,
-            in_use: None,
-            other: None,
-            capacity: capacity_bytes,
-            retries: None,
-            failures: None,
-        })
+        let (allocated, capacity) = (Some(peak_bytes), capacity_bytes);
+        self.send(&Event::Memory(MemoryReport { allocated, capacity, ..MemoryReport::default() }))
     }
 
     /// Reports why the step cannot continue.
@@ -194,10 +168,10 @@ impl Drop for Reporter {
 }
 
 /// Passes on the orders until the connection or the channel is closed.
-fn listen(lines: UnixStream, orders: &Sender<Ordered>) {
+fn listen(lines: UnixStream, orders: &Sender<Order>) {
     for line in BufReader::new(lines).lines() {
         let Ok(line) = line else { return };
-        let order = serde_json::from_str(&line).unwrap_or(Ordered::Unknown);
+        let order = serde_json::from_str(&line).unwrap_or(Order::Unknown);
         if orders.send(order).is_err() {
             return;
         }
@@ -206,7 +180,6 @@ fn listen(lines: UnixStream, orders: &Sender<Ordered>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Order;
     use super::*;
     use crate::probe::orders::read_line;
 

@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use super::orders::{end_within, read_line, send};
 use super::scratch::{NOTE, OWNER};
+use super::worker::{OnNode, WorkerError};
 use super::{ProbeError, locked};
 use crate::machine::Device;
 pub use serve::serve;
@@ -54,7 +55,10 @@ enum ToRelay {
 #[serde(rename_all = "snake_case")]
 enum FromRelay {
     /// The first message: the identity of the relay.
-    Here(Here),
+    Here {
+        gputune_version: String,
+        device: Device,
+    },
     /// Processes on the node can reach the probe in this folder.
     Reached {
         folder: PathBuf,
@@ -77,29 +81,14 @@ enum FromRelay {
     },
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Here {
-    gputune_version: String,
-    device: Device,
-}
-
 /// The version of this program, which relays must share.
 const GPUTUNE: &str = env!("CARGO_PKG_VERSION");
 
 /// How long a relay may take to start and to answer: as long as a worker, because a node may have to wake up.
 const LONGEST_START: Duration = Duration::from_secs(120);
 
-/// The reason why relays are missing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NoRelays {
-    /// The reason.
-    pub reason: String,
-    /// The remedy.
-    pub hint: String,
-}
-
 /// The commands that start relays, each with the name of its node.
-type Commands = dyn Fn() -> Result<Vec<(String, Command)>, NoRelays> + Send + Sync;
+type Commands = dyn Fn() -> Result<Vec<OnNode>, WorkerError> + Send + Sync;
 
 /// The relays of a step; none if its processes run only on this machine. The first probe starts them. If a relay has ended, the
 /// next probe starts all of them again.
@@ -118,10 +107,7 @@ impl fmt::Debug for Relays {
 impl Relays {
     /// Returns relays that these commands start. If the device is a GPU, all nodes must have the same GPU model and
     /// driver.
-    pub fn by(
-        commands: impl Fn() -> Result<Vec<(String, Command)>, NoRelays> + Send + Sync + 'static,
-        device: Device,
-    ) -> Self {
+    pub fn by(commands: impl Fn() -> Result<Vec<OnNode>, WorkerError> + Send + Sync + 'static, device: Device) -> Self {
         Self { how: Some((Arc::new(commands), device)), running: Arc::default() }
     }
 
@@ -147,7 +133,7 @@ impl Relays {
         let Some((commands, device)) = &self.how else { return Ok(running) };
         if running.is_empty() || running.iter().any(|relay| relay.is_lost()) {
             running.clear();
-            let commands = commands().map_err(|none| on("this machine", none.reason, none.hint))?;
+            let commands = commands().map_err(|none| on("this machine", none.to_string(), none.hint().to_owned()))?;
             let begun = commands.into_iter().map(|(host, command)| Relay::start(host, command));
             let begun = begun.collect::<Result<Vec<_>, _>>()?;
             *running = begun.into_iter().map(|relay| relay.greet(device)).collect::<Result<_, _>>()?;
@@ -217,19 +203,19 @@ impl Relay {
     }
 
     /// Receives the identity of the relay, and rejects a relay that does not fit.
-    fn greet(self, device: &Device) -> Result<Arc<Self>, ProbeError> {
+    fn greet(self, own: &Device) -> Result<Arc<Self>, ProbeError> {
         match self.answer()? {
-            FromRelay::Here(here) if here.gputune_version != GPUTUNE => {
-                let reason = format!("it has gputune {}, and this is {GPUTUNE}", here.gputune_version);
+            FromRelay::Here { gputune_version, .. } if gputune_version != GPUTUNE => {
+                let reason = format!("it has gputune {gputune_version}, and this is {GPUTUNE}");
                 Err(on(&self.host, reason, "install the same gputune on all nodes".to_owned()))
             }
-            FromRelay::Here(here) if device.is_gpu && here.device != *device => {
+            FromRelay::Here { device, .. } if own.is_gpu && device != *own => {
                 let named = |device: &Device| format!("{} (driver {})", device.name, device.driver);
-                let reason = format!("it has {}, and this machine {}", named(&here.device), named(device));
+                let reason = format!("it has {}, and this machine {}", named(&device), named(own));
                 let hint = "ask for nodes of one kind, by --constraint or a --gres with a type";
                 Err(on(&self.host, reason, hint.to_owned()))
             }
-            FromRelay::Here(_) => Ok(Arc::new(self)),
+            FromRelay::Here { .. } => Ok(Arc::new(self)),
             other => Err(self.strange(&other)),
         }
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::{FromRelay, GPUTUNE, Here, SOCKET, ToRelay};
+use super::{FromRelay, GPUTUNE, SOCKET, ToRelay};
 use crate::machine::Device;
 use crate::probe::orders::{is_own, read_line, send};
 use crate::probe::scratch::claim;
@@ -22,7 +22,7 @@ use crate::probe::{locked, sweep};
 /// The other side is not a search, or cannot be written to.
 pub fn serve(input: impl Read, output: impl Write + Send + 'static, device: Device) -> io::Result<()> {
     let out = Out { output: Arc::new(Mutex::new(output)), connections: Arc::default() };
-    out.say(&FromRelay::Here(Here { gputune_version: GPUTUNE.to_owned(), device }))?;
+    out.say(&FromRelay::Here { gputune_version: GPUTUNE.to_owned(), device })?;
     let mut input = BufReader::new(input);
     let mut places: BTreeMap<PathBuf, Place> = BTreeMap::new();
     while let Some(line) = read_line(&mut input)? {

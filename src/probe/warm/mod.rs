@@ -18,7 +18,6 @@ use serde_json::Value;
 use super::writes::{Protection, Writes};
 use super::{CommandStep, Job, Start, Watch};
 use crate::model::{Outcome, Progress, Spent, fact::IMPORT_SECONDS};
-use zygote::Starting;
 pub(super) use zygote::{NoFork, Zygote};
 
 /// The maximum number of zygotes at a time, each with the variables of some configs.
@@ -56,7 +55,7 @@ struct Known {
     import_time: Duration,
     zygotes: Vec<Zygote>,
     /// A zygote that still imports, with the variables of its configs.
-    starting: Option<Starting>,
+    starting: Option<Zygote>,
     /// The variables of configs that fit no zygote.
     unfitted: Vec<BTreeMap<String, String>>,
     failures: u32,
@@ -71,11 +70,6 @@ impl Known {
 
 /// The imports that a fresh probe reported, or the reason why no zygote can run the command.
 pub(super) type Told = Result<Imports, String>;
-
-/// Returns true if a starting zygote is worth the wait: half to twice the import time of the first probe has passed.
-fn is_nearly_there(elapsed: Duration, import_time: Duration) -> bool {
-    elapsed >= import_time / 2 && elapsed <= import_time * 2
-}
 
 /// The way to start a probe.
 pub(super) enum Way {
@@ -133,17 +127,17 @@ impl Warm {
         loop {
             let Some(known) = self.known() else { return FRESH };
             let Some(starting) = &mut known.starting else { return FRESH };
-            match starting.look() {
-                Ok(None) if step.start != Start::Warm && !is_nearly_there(starting.elapsed(), known.import_time) => {
-                    return FRESH;
-                }
-                Ok(None) => {
+            // A zygote is worth the wait if half to twice the import time of the first probe has passed.
+            let usual = known.import_time / 2..=known.import_time * 2;
+            match starting.is_ready() {
+                Ok(false) if step.start != Start::Warm && !usual.contains(&starting.elapsed()) => return FRESH,
+                Ok(false) => {
                     if watch(&Progress { elapsed: starting.elapsed(), ..Progress::default() }).is_break() {
                         return Way::Interrupted;
                     }
                 }
-                Ok(Some(zygote)) => {
-                    known.starting = None;
+                Ok(true) => {
+                    let Some(zygote) = known.starting.take() else { return FRESH };
                     let fits = zygote.fits(env);
                     known.zygotes.truncate(MOST_ZYGOTES - 1);
                     known.zygotes.insert(0, zygote);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{self, IoSlice, Read};
+use std::io::{self, BufRead, BufReader, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{Imports, LOAD_TIME};
-use crate::probe::hook::PYTHONPATH;
+use crate::probe::hook::{self, PYTHONPATH};
 use crate::probe::orders::{Order, Report};
 use crate::probe::scratch::Scratch;
 use crate::probe::supervisor::{ADOPT, Supervised};
@@ -34,15 +34,18 @@ const LONGEST_FORK: Duration = Duration::from_secs(10);
 /// Variables that packages set and read on first use.
 const SET_LATE: &[&str] = &["PYTORCH_NVML_BASED_CUDA_CHECK", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"];
 
-/// A process to fork probes from.
+/// A process to fork probes from, or a process that still imports.
 pub(in crate::probe) struct Zygote {
+    began: Instant,
     supervised: Supervised,
-    link: Link,
+    listener: UnixListener,
+    /// The connection, once the zygote has opened it.
+    link: Option<Link>,
     /// The variables that the spec and the probe set at its start.
     env: BTreeMap<String, String>,
-    /// The variables that were read at import.
+    /// The variables that were read at import; empty before all imports are done.
     reads: BTreeSet<String>,
-    /// The imported files, with their stamps at import.
+    /// The imported files, with their stamps at import; empty before all imports are done.
     files: BTreeMap<PathBuf, Stamp>,
     reports: Receiver<Option<Report>>,
     pid: Option<u32>,
@@ -79,7 +82,7 @@ impl Zygote {
         (folder, protection): (&Path, Option<&Protection>),
         grace: Duration,
         env: &BTreeMap<String, String>,
-    ) -> Result<Starting, NoFork> {
+    ) -> Result<Self, NoFork> {
         let told = |error: io::Error| NoFork::Lost(format!("no process to fork from can be started: {error}"));
         let scratch = Scratch::new().map_err(|error| NoFork::Lost(error.to_string()))?;
         let python = scratch.path().join("python");
@@ -125,21 +128,25 @@ impl Zygote {
         });
         // Pass the task in a file: the zygote must import during the second probe, while nobody accepts its connection.
         fs::write(address.with_extension("json"), task.to_string()).map_err(told)?;
-        let log = log_file(folder).map_err(told)?;
+        // The log of the output during imports is only needed after a failure.
+        let logs = folder.join("logs");
+        let log = fs::create_dir_all(&logs).and_then(|()| File::create(logs.join("zygote.log"))).map_err(told)?;
         let (sender, reports) = sync_channel(16);
         let supervised =
             Supervised::start(&step.supervisor, &order, log.as_fd(), sender, |report| report).map_err(told)?;
         scratch.note(supervised.pid());
-        Ok(Starting {
+        Ok(Self {
             began: Instant::now(),
+            supervised,
             listener,
             link: None,
-            supervised: Some(supervised),
             env: env.clone(),
+            reads: BTreeSet::new(),
+            files: BTreeMap::new(),
             reports,
             pid: None,
-            scratch: Some(scratch),
-            writes,
+            _scratch: scratch,
+            _writes: writes,
         })
     }
 
@@ -181,12 +188,13 @@ impl Zygote {
         if let Some((path, _)) = self.files.iter().find(|(path, then)| stamp(path) != Some(**then)) {
             return Err(NoFork::Unfit(format!("{} has changed since it was imported", path.display())));
         }
+        let link = self.link.as_mut().ok_or_else(|| told(io::ErrorKind::NotConnected.into()))?;
         let (ours, theirs) = UnixStream::pair().map_err(told)?;
-        self.link.send_with(b"{}\n", &[theirs.as_fd(), output]).map_err(told)?;
+        link.send_with(b"{}\n", &[theirs.as_fd(), output]).map_err(told)?;
         drop(theirs);
         let deadline = Instant::now() + LONGEST_FORK;
         loop {
-            match self.link.hear().map_err(told)? {
+            match link.hear().map_err(told)? {
                 Some(Answer::Forked { forked }) => {
                     return Supervised::forked(ours, forked, order, reports, wrap).map_err(told);
                 }
@@ -199,103 +207,36 @@ impl Zygote {
             }
         }
     }
-}
 
-/// Returns the zygote's environment variables: the variables of its probes, and the variables for the hook and the
-/// socket.
-fn its_environment(env: &BTreeMap<String, String>, scratch: &Path, address: &Path) -> BTreeMap<String, String> {
-    let mut its_env = env.clone();
-    trackers::silence(&mut its_env, scratch);
-    let theirs = env.get(PYTHONPATH).cloned().or_else(|| std::env::var(PYTHONPATH).ok());
-    let theirs = theirs.filter(|theirs| !theirs.is_empty()).map(|theirs| format!(":{theirs}")).unwrap_or_default();
-    its_env.insert(PYTHONPATH.to_owned(), format!("{}{theirs}", scratch.join("python").display()));
-    its_env.insert(SOCKET.to_owned(), address.display().to_string());
-    its_env
-}
-
-fn stamp(path: &Path) -> Option<Stamp> {
-    let status = fs::metadata(path).ok()?;
-    Some((status.mtime().checked_mul(1_000_000_000)?.checked_add(status.mtime_nsec())?, status.len()))
-}
-
-/// The log of the zygote's output during imports; only needed after a failure.
-fn log_file(folder: &Path) -> io::Result<File> {
-    let logs = folder.join("logs");
-    fs::create_dir_all(&logs)?;
-    File::create(logs.join("zygote.log"))
-}
-
-/// Variables that gputune sets for each probe, and variables that do not affect imports.
-fn own_variables() -> Vec<&'static str> {
-    let silencers = SILENCERS.iter().map(|silencer| silencer.variable);
-    let own = [protocol::SOCKET, protocol::CONFIG, protocol::TRIAL, protocol::WRITES, protocol::SCRATCH, PYTHONPATH];
-    silencers.chain(own).chain(["GPUTUNE_TRAINER"]).chain(SET_LATE.iter().copied()).collect()
-}
-
-pub(super) struct Starting {
-    began: Instant,
-    listener: UnixListener,
-    link: Option<Link>,
-    supervised: Option<Supervised>,
-    env: BTreeMap<String, String>,
-    reports: Receiver<Option<Report>>,
-    pid: Option<u32>,
-    scratch: Option<Scratch>,
-    writes: Option<ProbeScratch>,
-}
-
-impl Starting {
     pub(super) fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// Returns the zygote if all imports are done; `None` if they go on. Waits only a moment for the zygote's answer.
-    /// The error is the reason why no zygote is available.
-    pub(super) fn look(&mut self) -> Result<Option<Zygote>, NoFork> {
+    /// Returns true if all imports are done. Waits only a moment for the zygote's answer. The error is the reason why
+    /// no zygote is available.
+    pub(super) fn is_ready(&mut self) -> Result<bool, NoFork> {
         const PAUSE: Duration = Duration::from_millis(5);
         self.check()?;
         let lost = |error: io::Error| NoFork::Lost(error.to_string());
         if self.link.is_none() {
             match self.listener.accept() {
-                Ok((stream, _)) => {
-                    self.link = Some(Link::new(stream).map_err(lost)?);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    std::thread::sleep(PAUSE);
-                    return Ok(None);
-                }
+                Ok((stream, _)) => self.link = Some(Link::new(stream).map_err(lost)?),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(PAUSE),
                 Err(error) => return Err(lost(error)),
             }
         }
-        let Some(link) = &mut self.link else { return Ok(None) };
-        let answer = match link.hear() {
-            Ok(Some(answer)) => answer,
-            Ok(None) => return Ok(None),
-            Err(error) => return Err(ended(&error.to_string())),
-        };
-        match answer {
-            Answer::Ready { reads, files } => {
-                let (Some(supervised), Some(link), Some(scratch)) =
-                    (self.supervised.take(), self.link.take(), self.scratch.take())
-                else {
-                    return Err(ended("it was asked twice"));
-                };
+        let Some(link) = &mut self.link else { return Ok(false) };
+        match link.hear().map_err(|error| ended(&error.to_string()))? {
+            Some(Answer::Ready { reads, files }) => {
                 self.check()?;
-                Ok(Some(Zygote {
-                    supervised,
-                    link,
-                    env: std::mem::take(&mut self.env),
-                    reads,
-                    // Leave out files that the import itself made: they exist only in the zygote's layer.
-                    files: files.into_iter().filter(|(path, _)| path.exists()).collect(),
-                    reports: std::mem::replace(&mut self.reports, sync_channel(1).1),
-                    pid: self.pid,
-                    _scratch: scratch,
-                    _writes: self.writes.take(),
-                }))
+                self.reads = reads;
+                // Leave out files that the import itself made: they exist only in the zygote's layer.
+                self.files = files.into_iter().filter(|(path, _)| path.exists()).collect();
+                Ok(true)
             }
-            Answer::Unfit { unfit } => Err(NoFork::Unfit(unfit)),
-            Answer::Forked { .. } => Err(NoFork::Lost("the process to fork from forked unasked".to_owned())),
+            Some(Answer::Unfit { unfit }) => Err(NoFork::Unfit(unfit)),
+            Some(Answer::Forked { .. }) => Err(NoFork::Lost("the process to fork from forked unasked".to_owned())),
+            None => Ok(false),
         }
     }
 
@@ -315,13 +256,36 @@ impl Starting {
     }
 }
 
+/// Returns the zygote's environment variables: the variables of its probes, and the variables for the hook and the
+/// socket.
+fn its_environment(env: &BTreeMap<String, String>, scratch: &Path, address: &Path) -> BTreeMap<String, String> {
+    let mut its_env = env.clone();
+    trackers::silence(&mut its_env, scratch);
+    hook::import_first(&mut its_env, &scratch.join("python"));
+    its_env.insert(SOCKET.to_owned(), address.display().to_string());
+    its_env
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let status = fs::metadata(path).ok()?;
+    Some((status.mtime().checked_mul(1_000_000_000)?.checked_add(status.mtime_nsec())?, status.len()))
+}
+
+/// Variables that gputune sets for each probe, and variables that do not affect imports.
+fn own_variables() -> Vec<&'static str> {
+    let silencers = SILENCERS.iter().map(|silencer| silencer.variable);
+    let own = [protocol::SOCKET, protocol::CONFIG, protocol::TRIAL, protocol::WRITES, protocol::SCRATCH, PYTHONPATH];
+    silencers.chain(own).chain(["GPUTUNE_TRAINER"]).chain(SET_LATE.iter().copied()).collect()
+}
+
 fn ended(how: &str) -> NoFork {
     NoFork::Lost(format!("the process to fork from ended while it imported ({how})"))
 }
 
 /// Lines of JSON to and from a zygote.
 struct Link {
-    stream: UnixStream,
+    stream: BufReader<UnixStream>,
+    /// The part of the next line that has arrived.
     unread: Vec<u8>,
 }
 
@@ -332,7 +296,7 @@ impl Link {
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(TICK))?;
         stream.set_write_timeout(Some(LONGEST_FORK))?;
-        Ok(Self { stream, unread: Vec::new() })
+        Ok(Self { stream: BufReader::new(stream), unread: Vec::new() })
     }
 
     fn send_with(&mut self, line: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
@@ -341,27 +305,20 @@ impl Link {
         if !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let sent = rustix::net::sendmsg(&self.stream, &[IoSlice::new(line)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        let sent =
+            rustix::net::sendmsg(self.stream.get_ref(), &[IoSlice::new(line)], &mut ancillary, SendFlags::NOSIGNAL)?;
         if sent == line.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 
     /// Returns the next answer, if one arrives within the tick.
     fn hear(&mut self) -> io::Result<Option<Answer>> {
-        loop {
-            if let Some(end) = self.unread.iter().position(|&byte| byte == b'\n') {
-                let line: Vec<u8> = self.unread.drain(..=end).collect();
-                return Ok(Some(serde_json::from_slice(&line)?));
+        match self.stream.read_until(b'\n', &mut self.unread) {
+            Ok(_) if self.unread.ends_with(b"\n") => {
+                Ok(Some(serde_json::from_slice(&std::mem::take(&mut self.unread))?))
             }
-            let mut buffer = [0; 1 << 14];
-            match self.stream.read(&mut buffer) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(read) => self.unread.extend_from_slice(&buffer[..read]),
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                    return Ok(None);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+            Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 }

@@ -9,42 +9,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use super::token::SHOWN;
-use super::{Hello, Node, Refusal, SILENCE, ToWorker, Token};
+use super::{Hello, Node, Refusal, SILENCE, ToWorker, Token, WorkerError};
 use crate::probe::orders::send;
 
 /// How long a caller may take to send the token, and how many callers may do so at a time. Round numbers: far above the needs of a
 /// slow network and a large cluster, and too small to delay a search.
 const LONGEST_SHOWING: Duration = Duration::from_secs(10);
 const MOST_SHOWING: usize = 64;
-
-/// The reason why no worker can dial in.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum DoorError {
-    /// The address is invalid.
-    #[error("`{0}` is no address to listen on")]
-    Address(String, #[source] io::Error),
-    /// The address cannot be used.
-    #[error("cannot listen on {0}")]
-    Bind(SocketAddr, #[source] io::Error),
-}
-
-impl DoorError {
-    /// Returns the remedy.
-    pub fn hint(&self) -> &'static str {
-        match self {
-            Self::Address { .. } => {
-                "write HOST:PORT with a name or an IP address of this machine, such as 10.0.0.5:7331"
-            }
-            Self::Bind(_, source) if source.kind() == io::ErrorKind::AddrInUse => {
-                "another program listens there: choose another port, or 0 for any that is free"
-            }
-            Self::Bind { .. } => {
-                "take an address that this machine has (`ip addr`), and a port from 1024 on, or 0 for any that is free"
-            }
-        }
-    }
-}
 
 /// A caller that dialled in.
 #[derive(Debug)]
@@ -73,11 +44,21 @@ impl Door {
     ///
     /// # Errors
     /// The address is not of this machine, or in use.
-    pub fn open(address: &str, token: Token) -> Result<Self, DoorError> {
-        let none = |source| DoorError::Address(address.to_owned(), source);
+    pub fn open(address: &str, token: Token) -> Result<Self, WorkerError> {
+        let none = |source: io::Error| {
+            let hint = "write HOST:PORT with a name or an IP address of this machine, such as 10.0.0.5:7331";
+            WorkerError::mistake(format!("`{address}` is no address to listen on"), hint).caused_by(source)
+        };
         let first = address.to_socket_addrs().map_err(none)?.next();
         let first = first.ok_or_else(|| none(io::ErrorKind::NotFound.into()))?;
-        let failed = |source| DoorError::Bind(first, source);
+        let failed = |source: io::Error| {
+            let hint = if source.kind() == io::ErrorKind::AddrInUse {
+                "another program listens there: choose another port, or 0 for any that is free"
+            } else {
+                "take an address that this machine has (`ip addr`), and a port from 1024 on, or 0 for any that is free"
+            };
+            WorkerError::mistake(format!("cannot listen on {first}"), hint).caused_by(source)
+        };
         let listener = TcpListener::bind(first).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         Ok(Self { listener, address, token })
@@ -159,30 +140,6 @@ fn shown(mut stream: &TcpStream, token: &Token) -> Result<(), &'static str> {
     stream.set_read_timeout(None).map_err(failed)
 }
 
-/// The reason why a search cannot be reached.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot reach a search at {address}")]
-pub struct DialError {
-    address: String,
-    source: io::Error,
-}
-
-impl DialError {
-    /// Returns the remedy.
-    pub fn hint(&self) -> &'static str {
-        match self.source.kind() {
-            io::ErrorKind::ConnectionRefused => {
-                "nothing listens there: `gputune search --listen` says where it does, and --wait has a worker wait for it"
-            }
-            io::ErrorKind::InvalidInput => "write HOST:PORT, such as 10.0.0.5:7331",
-            io::ErrorKind::TimedOut => {
-                "is there a firewall in between? `gputune search --listen` says where it listens"
-            }
-            _ => "write HOST:PORT with a name that is known here, or an IP address, such as 10.0.0.5:7331",
-        }
-    }
-}
-
 /// Connects and sends the token. Without an answer, retries each second for `patience`; `tell` receives the first failure.
 ///
 /// # Errors
@@ -191,17 +148,29 @@ pub fn dial(
     address: &str,
     token: &Token,
     patience: Duration,
-    mut tell: impl FnMut(&DialError),
-) -> Result<TcpStream, DialError> {
+    mut tell: impl FnMut(&WorkerError),
+) -> Result<TcpStream, WorkerError> {
     const PAUSE: Duration = Duration::from_secs(1);
     let begin = Instant::now();
     let mut is_told = false;
     loop {
-        let error = match connected(address, token) {
+        let source = match connected(address, token) {
             Ok(stream) => return Ok(stream),
-            Err(source) => DialError { address: address.to_owned(), source },
+            Err(source) => source,
         };
-        if begin.elapsed() + PAUSE > patience || error.source.kind() == io::ErrorKind::InvalidInput {
+        let kind = source.kind();
+        let hint = match kind {
+            io::ErrorKind::ConnectionRefused => {
+                "nothing listens there: `gputune search --listen` says where it does, and --wait has a worker wait for it"
+            }
+            io::ErrorKind::InvalidInput => "write HOST:PORT, such as 10.0.0.5:7331",
+            io::ErrorKind::TimedOut => {
+                "is there a firewall in between? `gputune search --listen` says where it listens"
+            }
+            _ => "write HOST:PORT with a name that is known here, or an IP address, such as 10.0.0.5:7331",
+        };
+        let error = WorkerError::new(format!("cannot reach a search at {address}"), hint).caused_by(source);
+        if begin.elapsed() + PAUSE > patience || kind == io::ErrorKind::InvalidInput {
             return Err(error);
         }
         if !is_told {

@@ -10,6 +10,7 @@ mod node;
 mod serve;
 mod token;
 
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,11 +20,11 @@ use super::{Effort, Experiment, Limits};
 use crate::machine::Device;
 use crate::model::{Config, DeviceReadings, Estimate, Outcome, Progress, Settings, Slot};
 
-pub use door::{DialError, Door, DoorError, Knock, dial};
-pub use launchers::{Called, Commands, Dialling, LAUNCHERS, Launcher, LauncherError, OnNode, Start, Wanted, Workers};
-pub use node::{Life, Node, NodeError, Remote};
+pub use door::{Door, Knock, dial};
+pub use launchers::{Called, Commands, Dialling, LAUNCHERS, Launcher, OnNode, Start, Wanted, Workers};
+pub use node::{Life, Node, Remote};
 pub use serve::{Parting, Site, serve};
-pub use token::{Token, TokenError};
+pub use token::Token;
 
 /// The version of the line format.
 pub const VERSION: u32 = 1;
@@ -32,6 +33,40 @@ pub const VERSION: u32 = 1;
 /// stopped process shows within half a minute, and a machine under load does not count as lost.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 const SILENCE: Duration = Duration::from_secs(30);
+
+/// The reason why a worker or a search cannot be started or reached.
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
+pub struct WorkerError {
+    reason: String,
+    hint: String,
+    is_mistake: bool,
+    source: Option<io::Error>,
+}
+
+impl WorkerError {
+    fn new(reason: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { reason: reason.into(), hint: hint.into(), is_mistake: false, source: None }
+    }
+
+    fn mistake(reason: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { is_mistake: true, ..Self::new(reason, hint) }
+    }
+
+    fn caused_by(self, source: io::Error) -> Self {
+        Self { source: Some(source), ..self }
+    }
+
+    /// Returns true if the user named a wrong file or address.
+    pub fn is_mistake(&self) -> bool {
+        self.is_mistake
+    }
+
+    /// Returns the remedy.
+    pub fn hint(&self) -> &str {
+        &self.hint
+    }
+}
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -194,26 +229,8 @@ struct Refused {
 
 #[cfg(test)]
 mod tests {
-    use super::super::orders::{read_line, send};
+    use super::super::orders::read_line;
     use super::*;
-    use crate::model::{Failure, Measurement};
-
-    #[test]
-    fn what_is_said_is_what_is_heard() {
-        let outcomes = [
-            Ok(Outcome::Measured(Measurement { throughput: Some(Estimate::point(3.5)), ..Measurement::default() })),
-            Ok(Outcome::Crashed(Failure::new("why"))),
-            Err(Refused { reason: "no".to_owned(), hint: None, last_lines: vec!["x".to_owned()] }),
-        ];
-        for outcome in outcomes {
-            let said = Ended { slot: 1, attempt: 7, outcome, remarks: Vec::new(), log: "é\n".to_owned() };
-            let (mut line, mut again) = (Vec::new(), Vec::new());
-            send(&mut line, &FromWorker::Ended(Box::new(said))).unwrap();
-            let heard: FromWorker = read_line(&mut line.as_slice()).unwrap().unwrap();
-            send(&mut again, &heard).unwrap();
-            assert_eq!(again, line);
-        }
-    }
 
     #[test]
     fn a_cut_off_or_malformed_line_is_an_error() {

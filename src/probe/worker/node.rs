@@ -11,7 +11,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use super::{Asked, Ended, FromWorker, HEARTBEAT, Hello, NoTime, Refusal, SILENCE, ToWorker, VERSION, Welcome};
+use super::{
+    Asked, Ended, FromWorker, HEARTBEAT, Hello, NoTime, Refusal, SILENCE, ToWorker, VERSION, Welcome, WorkerError,
+};
 use crate::machine::Allocation;
 use crate::model::fact::TRACE_FILE;
 use crate::model::{Outcome, Progress, Slot};
@@ -21,49 +23,10 @@ use crate::probe::{CommandProber, Job, ProbeError, Prober, Watch, locked};
 /// How long a worker may take to start: a node may wake up, a slow file system may load a large program. A round number.
 const LONGEST_START: Duration = Duration::from_secs(120);
 
-/// The reason why a node cannot serve.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum NodeError {
-    /// The program that starts the worker cannot be run.
-    #[error("cannot start a worker on {host} by `{program}`")]
-    Start {
-        /// The node.
-        host: String,
-        /// The program.
-        program: String,
-        /// The cause.
-        source: io::Error,
-    },
-    /// The worker ended, or sent an unexpected message.
-    #[error("no usable answer from the worker on {host}: {reason}")]
-    Silent {
-        /// The node.
-        host: String,
-        /// The reason.
-        reason: String,
-    },
-    /// The worker cannot serve this search.
-    #[error("the worker on {host} refuses: {refusal}")]
-    Refused {
-        /// The node.
-        host: String,
-        /// The reason.
-        refusal: Refusal,
-    },
-}
-
-impl NodeError {
-    /// Returns the remedy.
-    pub fn hint(&self) -> String {
-        match self {
-            Self::Start { program, .. } => format!("is `{program}` installed here, and in the PATH?"),
-            Self::Silent { .. } => {
-                "does the node have this gputune under the same path, and may it be run there?".to_owned()
-            }
-            Self::Refused { refusal, .. } => refusal.hint.clone(),
-        }
-    }
+/// Makes the error for a worker that ended, or sent an unexpected message.
+fn silent(host: &str, reason: &str) -> WorkerError {
+    const HINT: &str = "does the node have this gputune under the same path, and may it be run there?";
+    WorkerError::new(format!("no usable answer from the worker on {host}: {reason}"), HINT)
 }
 
 /// A node with a worker.
@@ -81,9 +44,12 @@ impl Node {
     ///
     /// # Errors
     /// The command cannot be run, or its program cannot serve this search.
-    pub fn start(host: &str, mut command: Command, hello: Hello) -> Result<Self, NodeError> {
+    pub fn start(host: &str, mut command: Command, hello: Hello) -> Result<Self, WorkerError> {
         let program = command.get_program().to_string_lossy().into_owned();
-        let failed = |source| NodeError::Start { host: host.to_owned(), program: program.clone(), source };
+        let failed = |source: io::Error| {
+            let hint = format!("is `{program}` installed here, and in the PATH?");
+            WorkerError::new(format!("cannot start a worker on {host} by `{program}`"), hint).caused_by(source)
+        };
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
         let Some(output) = child.stdout.take() else { return Err(failed(io::ErrorKind::BrokenPipe.into())) };
         let input = child.stdin.take();
@@ -91,16 +57,15 @@ impl Node {
     }
 
     /// Greets a worker that has dialled in and sent the token.
-    pub(super) fn dialled(host: &str, stream: TcpStream, hello: Hello) -> Result<Self, NodeError> {
-        let failed = |source: io::Error| NodeError::Silent { host: host.to_owned(), reason: source.to_string() };
-        let output = stream.try_clone().map_err(failed)?;
+    pub(super) fn dialled(host: &str, stream: TcpStream, hello: Hello) -> Result<Self, WorkerError> {
+        let output = stream.try_clone().map_err(|error| silent(host, &error.to_string()))?;
         Self::over(host, Link::to(Peer::Stream(stream)), output, hello)
     }
 
-    fn over(host: &str, link: Link, output: impl Read + Send + 'static, hello: Hello) -> Result<Self, NodeError> {
+    fn over(host: &str, link: Link, output: impl Read + Send + 'static, hello: Hello) -> Result<Self, WorkerError> {
         let link = Arc::new(link);
-        let silent = |reason: String| NodeError::Silent { host: host.to_owned(), reason };
-        link.say(&ToWorker::Hello(hello)).map_err(|error| silent(error.to_string()))?;
+        let silent = |reason: &str| silent(host, reason);
+        link.say(&ToWorker::Hello(hello)).map_err(|error| silent(&error.to_string()))?;
         let (lines, heard) = channel();
         std::thread::spawn(move || {
             let mut output = BufReader::new(output);
@@ -115,25 +80,31 @@ impl Node {
         let welcome = match heard.recv_timeout(LONGEST_START) {
             Ok(Ok(Some(FromWorker::Welcome(welcome)))) => *welcome,
             Ok(Ok(Some(FromWorker::Refused(refusal)))) => {
-                return Err(NodeError::Refused { host: host.to_owned(), refusal });
+                return Err(WorkerError::new(format!("the worker on {host} refuses: {refusal}"), refusal.hint));
             }
-            Ok(Ok(Some(_))) => return Err(silent("unexpected message".to_owned())),
-            Ok(Ok(None)) => return Err(silent("it has ended".to_owned())),
-            Ok(Err(error)) => return Err(silent(error.to_string())),
-            Err(_) => return Err(silent(format!("nothing came for {} s", LONGEST_START.as_secs()))),
+            Ok(Ok(Some(_))) => return Err(silent("unexpected message")),
+            Ok(Ok(None)) => return Err(silent("it has ended")),
+            Ok(Err(error)) => return Err(silent(&error.to_string())),
+            Err(_) => return Err(silent(&format!("nothing came for {} s", LONGEST_START.as_secs()))),
         };
         if welcome.version != VERSION {
             let theirs = welcome.version;
-            return Err(silent(format!("it speaks version {theirs} of the protocol, and this is {VERSION}")));
+            return Err(silent(&format!("it speaks version {theirs} of the protocol, and this is {VERSION}")));
         }
-        let (senders, inboxes): (Vec<_>, Vec<_>) = welcome.slots.iter().map(|_| channel()).unzip();
+        let (senders, inboxes): (Vec<Sender<FromWorker>>, Vec<_>) = welcome.slots.iter().map(|_| channel()).unzip();
         let weak = Arc::downgrade(&link);
         std::thread::spawn(move || {
             while let Ok(Ok(Some(line))) = heard.recv() {
                 let Some(link) = weak.upgrade() else { return };
                 link.hear();
                 drop(link);
-                hand_out(line, &senders);
+                let slot = match &line {
+                    FromWorker::Progress(news) => news.slot,
+                    FromWorker::Ended(ended) => ended.slot,
+                    FromWorker::NoTime(no_time) => no_time.slot,
+                    FromWorker::Heartbeat | FromWorker::Welcome(_) | FromWorker::Refused(_) => continue,
+                };
+                let _ = senders.get(slot).map(|slot| slot.send(line));
             }
         });
         let weak = Arc::downgrade(&link);
@@ -194,16 +165,6 @@ impl Node {
         };
         (first..).zip(0..).zip(welcome.slots.into_iter().zip(inboxes)).map(remote).collect()
     }
-}
-
-fn hand_out(line: FromWorker, slots: &[Sender<FromWorker>]) {
-    let slot = match &line {
-        FromWorker::Progress(news) => news.slot,
-        FromWorker::Ended(ended) => ended.slot,
-        FromWorker::NoTime(no_time) => no_time.slot,
-        FromWorker::Heartbeat | FromWorker::Welcome(_) | FromWorker::Refused(_) => return,
-    };
-    let _ = slots.get(slot).map(|slot| slot.send(line));
 }
 
 /// Runs probes in a slot of another node.

@@ -3,7 +3,9 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use super::WorkerError;
 
 const DIGITS: usize = 64;
 
@@ -14,60 +16,30 @@ pub(super) const SHOWN: usize = DIGITS + 1;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token([u8; DIGITS]);
 
-/// The reason why a file has no valid token.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TokenError {
-    /// The file cannot be read or written.
-    #[error("cannot {action} the token file {}", path.display())]
-    Io {
-        /// The failed action.
-        action: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-    /// Other users may know the token.
-    #[error("other users may read the token file {} (mode {mode:04o})", path.display())]
-    Shared {
-        /// The file.
-        path: PathBuf,
-        /// Its permissions.
-        mode: u32,
-    },
-    /// The content is not a token.
-    #[error("the token file {} holds no token: {DIGITS} hexadecimal digits are one, and it has {found}", path.display())]
-    Form {
-        /// The file.
-        path: PathBuf,
-        /// The content that was found.
-        found: String,
-    },
+/// Quotes the path of a token file, with a suffix, for a shell.
+fn quoted(path: &Path, suffix: &str) -> String {
+    let path = format!("{}{suffix}", path.display());
+    let is_bare = path.chars().all(|sign| sign.is_ascii_alphanumeric() || "/._-".contains(sign));
+    if is_bare { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
 }
 
-impl TokenError {
-    /// Returns the remedy.
-    pub fn hint(&self) -> String {
-        let (Self::Io { path, .. } | Self::Form { path, .. } | Self::Shared { path, .. }) = self;
-        let quoted = |suffix: &str| {
-            let path = format!("{}{suffix}", path.display());
-            let is_bare = path.chars().all(|sign| sign.is_ascii_alphanumeric() || "/._-".contains(sign));
-            if is_bare { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
-        };
-        let (old, new) = (quoted(""), quoted(".new"));
-        match self {
-            Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-                format!("the search and its workers need one: gputune cluster token {old}")
-            }
-            Self::Io { .. } | Self::Form { .. } => {
-                format!("write a token to another file, for the search and its workers: gputune cluster token {new}")
-            }
-            Self::Shared { .. } => format!(
-                "chmod 600 {old}; if other users may have read it, write a new token: gputune cluster token {new}"
-            ),
-        }
-    }
+/// Makes the error for a file that cannot be used.
+fn unusable(path: &Path, reason: String) -> WorkerError {
+    let new = quoted(path, ".new");
+    let hint = format!("write a token to another file, for the search and its workers: gputune cluster token {new}");
+    WorkerError::mistake(reason, hint)
+}
+
+/// Makes the error for a file that cannot be read or written.
+fn failed(action: &str, path: &Path, source: io::Error) -> WorkerError {
+    let reason = format!("cannot {action} the token file {}", path.display());
+    let error = if source.kind() == io::ErrorKind::NotFound {
+        let hint = format!("the search and its workers need one: gputune cluster token {}", quoted(path, ""));
+        WorkerError::mistake(reason, hint)
+    } else {
+        unusable(path, reason)
+    };
+    error.caused_by(source)
 }
 
 impl std::fmt::Debug for Token {
@@ -98,32 +70,41 @@ impl Token {
     ///
     /// # Errors
     /// The file cannot be read, is readable by other users, or has no token.
-    pub fn read(path: &Path) -> Result<Self, TokenError> {
-        let failed = |source| TokenError::Io { action: "read", path: path.to_owned(), source };
+    pub fn read(path: &Path) -> Result<Self, WorkerError> {
+        let failed = |source| failed("read", path, source);
         let file = File::open(path).map_err(failed)?;
         let seen = file.metadata().map_err(failed)?;
         let own = rustix::process::geteuid().as_raw();
         let others = if seen.uid() == 0 && own != 0 { 0o007 } else { 0o077 };
         let is_file = seen.is_file();
         if is_file && (seen.mode() & others != 0 || ![0, own].contains(&seen.uid())) {
-            return Err(TokenError::Shared { path: path.to_owned(), mode: seen.mode() & 0o7777 });
+            let (mode, old, new) = (seen.mode() & 0o7777, quoted(path, ""), quoted(path, ".new"));
+            let reason = format!("other users may read the token file {} (mode {mode:04o})", path.display());
+            let hint = format!(
+                "chmod 600 {old}; if other users may have read it, write a new token: gputune cluster token {new}"
+            );
+            return Err(WorkerError::mistake(reason, hint));
         }
         let mut text = Vec::new();
         file.take(4 * DIGITS as u64).read_to_end(&mut text).map_err(failed)?;
         let text = text.trim_ascii();
-        let form = |found: String| TokenError::Form { path: path.to_owned(), found };
+        let form = |found: &str| {
+            let file = path.display();
+            let what = format!("{DIGITS} hexadecimal digits are one, and it has {found}");
+            unusable(path, format!("the token file {file} holds no token: {what}"))
+        };
         if !text.iter().all(u8::is_ascii_hexdigit) {
-            return Err(form("other characters".to_owned()));
+            return Err(form("other characters"));
         }
-        text.to_ascii_lowercase().try_into().map(Self).map_err(|text: Vec<u8>| form(text.len().to_string()))
+        text.to_ascii_lowercase().try_into().map(Self).map_err(|text: Vec<u8>| form(&text.len().to_string()))
     }
 
     /// Writes the token to a new file that only its user may read.
     ///
     /// # Errors
     /// The file exists, or cannot be written.
-    pub fn write(&self, path: &Path) -> Result<(), TokenError> {
-        let failed = |source| TokenError::Io { action: "write", path: path.to_owned(), source };
+    pub fn write(&self, path: &Path) -> Result<(), WorkerError> {
+        let failed = |source| failed("write", path, source);
         let mut options = OpenOptions::new();
         let mut file = options.write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
         file.set_permissions(fs::Permissions::from_mode(0o600)).map_err(failed)?;

@@ -126,7 +126,8 @@ impl Refused {
 fn words_with(refused: &Refused, in_user_namespace: bool, setting: &dyn Fn(&str) -> Option<String>) -> String {
     let error = Errno::from_raw_os_error(refused.errno);
     let is_refusal = matches!(error, Errno::PERM | Errno::ACCESS);
-    let said = if refused.errno == 0 { "no answer".to_owned() } else { said_by(refused.errno) };
+    let text = std::io::Error::from_raw_os_error(refused.errno).to_string();
+    let said = text.split(" (os error").next().filter(|_| refused.errno != 0).unwrap_or("no answer").to_owned();
     match &refused.stage {
         Stage::Namespace if !in_user_namespace => format!("this user may not make a mount namespace ({said})"),
         Stage::Namespace | Stage::Map => {
@@ -153,11 +154,6 @@ fn words_with(refused: &Refused, in_user_namespace: bool, setting: &dyn Fn(&str)
         Stage::Change { file } => format!("{} cannot be changed in a layer ({said})", file.display()),
         Stage::Rehearsal => format!("trying it out failed ({said})"),
     }
-}
-
-fn said_by(errno: i32) -> String {
-    let text = std::io::Error::from_raw_os_error(errno).to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
 /// Returns the setting that forbids user namespaces: of namespaces(7), of Debian, or of Ubuntu's AppArmor.

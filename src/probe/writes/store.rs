@@ -46,7 +46,8 @@ impl Drop for Store {
 fn sweep(parent: &Path) {
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     let stores = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
-    for store in stores.filter(|entry| entry.metadata().is_ok_and(|data| data.uid() == own_user() && data.is_dir())) {
+    let user = rustix::process::geteuid().as_raw();
+    for store in stores.filter(|entry| entry.metadata().is_ok_and(|data| data.uid() == user && data.is_dir())) {
         // Another process may just be making a store without a lock file, so only an old store is removed then.
         let is_old = |made: SystemTime| made.elapsed().is_ok_and(|age| age > Duration::from_secs(60));
         let made = || store.metadata().and_then(|data| data.modified());
@@ -74,10 +75,6 @@ pub(in crate::probe) fn remove_unless_used(folder: &Path) {
     if !File::open(folder.join(LOCK)).is_ok_and(|lock| !is_freed(&lock)) {
         remove(folder);
     }
-}
-
-fn own_user() -> u32 {
-    rustix::process::geteuid().as_raw()
 }
 
 /// Removes a folder with its contents, as far as possible. Overlays and probes leave folders without access rights.

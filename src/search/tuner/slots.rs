@@ -291,7 +291,10 @@ impl<'s, 'p> Slots<'s, 'p> {
                     self.places[slot].running = None;
                     self.holds = holds;
                     return match *ended {
-                        Err(error) if error.is_of_the_place() => self.lose(slot, error, on_event),
+                        // Only this node failed, so other nodes can continue.
+                        Err(error @ (ProbeError::Lost { .. } | ProbeError::NoTime { .. })) => {
+                            self.lose(slot, error, on_event)
+                        }
                         ended => ended.map(|done| Ended { slot, done: Some(done) }),
                     };
                 }
@@ -328,7 +331,7 @@ impl<'s, 'p> Slots<'s, 'p> {
     /// No slot is left, and none arrives in time.
     fn lose(&mut self, slot: usize, error: ProbeError, on_event: OnEvent<'_>) -> Result<Ended, ProbeError> {
         let are_others = (0..self.count()).any(|at| at != slot && !self.places[at].is_lost);
-        let is_out_of_time = !are_others && error.is_late();
+        let is_out_of_time = !are_others && matches!(error, ProbeError::NoTime { .. });
         if !(are_others || is_out_of_time || self.may_grow()) {
             return Err(error);
         }

@@ -64,8 +64,8 @@ impl CommandProber {
         for (side, mut held) in bout.duel.sides().zip(open) {
             // If the caller stopped the duel during a block, the finished blocks count, provided that every side has one.
             if is_over && (!is_interrupted || bout.has_slices()) {
-                bout.sides[side.place()] = Some(held.session.own_outcome(bout.rate(side), true));
-                bout.processes[side.place()] = held.number;
+                bout.result.sides[side.place()] = Some(held.session.own_outcome(bout.rate(side), true));
+                bout.result.processes[side.place()] = held.number;
             }
             if bout.duel.keeps && !is_interrupted && held.session.supervised.is_some() {
                 self.stable.put(held);
@@ -191,7 +191,7 @@ fn take_turns(bout: &mut Bout<'_, '_>, open: &mut [Open]) -> Result<Taken, Probe
         let began = bout.began;
         let turn = session.turn((side, began), plan, &mut bout.watch(side))?;
         match turn {
-            Turn::Block(block) => bout.blocks.push(block),
+            Turn::Block(block) => bout.result.blocks.push(block),
             Turn::Ended(Verdict::Interrupted) => break Tried::Over(DuelEnd::Interrupted),
             Turn::Ended(Verdict::Exited) if session.heard.ending.is_none_or(Ending::is_success) => {
                 if !bout.duel.keeps && bout.has_enough() {

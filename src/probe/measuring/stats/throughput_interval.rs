@@ -65,8 +65,9 @@ impl MeanRate {
     pub fn of(series: &[Work]) -> Option<Self> {
         let fewest = FEWEST_BATCHES.min(series.len()).max(1);
         let shortest = series.len().div_ceil(LONG).max(1);
-        let unit = works_period(series).filter(|period| series.len() / shortest.next_multiple_of(*period) >= fewest);
-        let unit = unit.unwrap_or(1);
+        // The number of steps after which the times repeat.
+        let unit = period(&Batched::of(series, 1)?.residuals);
+        let unit = unit.filter(|period| series.len() / shortest.next_multiple_of(*period) >= fewest).unwrap_or(1);
         let short = Batched::of(series, series.len().div_ceil(SHORT).max(1).next_multiple_of(unit))?;
         let mut size = shortest.next_multiple_of(unit);
         let long = loop {
@@ -77,7 +78,8 @@ impl MeanRate {
             }
             size = longer;
         };
-        let mixture = Mixture::of(&short.relative_residuals());
+        let relative: Vec<f64> = short.residuals.iter().map(|residual| residual / short.mean_seconds).collect();
+        let mixture = Mixture::of(&relative);
         Some(Self { rate: long.rate, long: long.spread(), short: short.spread(), mixture })
     }
 
@@ -94,15 +96,11 @@ impl MeanRate {
         /// intervals contain the true mean. For correlated steps, 2% to 3% more intervals contain it. A factor of 2 is
         /// hardly better.
         const LOOKS: f64 = 1.5;
-        let tail = (1.0 - confidence) / 2.0 / LOOKS;
-        Some((self.rate / (1.0 + self.reach(tail, 1.0)?), self.faster_by(self.reach(tail, -1.0)?)))
-    }
-
-    /// Returns the rate if the time is shorter by a share.
-    fn faster_by(&self, share: f64) -> f64 {
-        /// The smallest time of this end, as a share of the mean time, which must not be negative: a round number.
+        /// The smallest time of the upper end, as a share of the mean time, which must not be negative: a round number.
         const SHORTEST: f64 = 0.5;
-        self.rate / (1.0 - share).max(SHORTEST)
+        let tail = (1.0 - confidence) / 2.0 / LOOKS;
+        let (longer, shorter) = (1.0 + self.reach(tail, 1.0)?, (1.0 - self.reach(tail, -1.0)?).max(SHORTEST));
+        Some((self.rate / longer, self.rate / shorter))
     }
 
     /// Returns how far the true time may be from the mean, as a share, towards longer (1) or shorter (-1) times.
@@ -189,21 +187,12 @@ impl Batched {
         self.correlation().abs() <= QUANTILE / count(self.residuals.len()).sqrt()
     }
 
-    fn relative_residuals(&self) -> Vec<f64> {
-        self.residuals.iter().map(|residual| residual / self.mean_seconds).collect()
-    }
-
     fn spread(&self) -> Spread {
         let number = count(self.residuals.len());
         let variance = self.power(2) / (number - 1.0).max(1.0);
         let skewness = if variance > 0.0 { self.power(3) / number / variance.powf(1.5) } else { 0.0 };
         Spread { batches: self.residuals.len(), error: (variance / number).sqrt() / self.mean_seconds, skewness }
     }
-}
-
-/// Returns the number of steps after which the times repeat.
-fn works_period(series: &[Work]) -> Option<usize> {
-    period(&Batched::of(series, 1)?.residuals)
 }
 
 #[cfg(test)]
@@ -238,13 +227,6 @@ mod tests {
                 assert!(covered * 100 >= rounds * 90, "{process:?} of {length}: {covered} of {rounds}");
             }
         }
-    }
-
-    #[test]
-    fn bursts_do_not_widen_the_interval_once_they_are_known() {
-        let series = works(&Process::Bursts(4, 0.01).times(200, &mut Random(3)));
-        let (low, high) = MeanRate::of(&series).unwrap().interval(0.95).unwrap();
-        assert!(high - low < 0.02, "{low} to {high}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use super::Token;
+use super::{Token, WorkerError};
 
 /// A way to start workers.
 #[derive(Debug)]
@@ -33,16 +33,16 @@ pub enum Start {
 }
 
 /// Makes the commands of all nodes.
-pub type Commands = fn(&Wanted<'_>) -> Result<Vec<OnNode>, LauncherError>;
+pub type Commands = fn(&Wanted<'_>) -> Result<Vec<OnNode>, WorkerError>;
 
 /// Workers, or the reason why they are missing.
-pub type Called = Result<Box<dyn Workers>, LauncherError>;
+pub type Called = Result<Box<dyn Workers>, WorkerError>;
 
 /// How workers dial in.
 #[derive(Debug, Clone, Copy)]
 pub struct Dialling {
     /// Returns the default address to listen on.
-    pub address: fn(&Wanted<'_>) -> Result<String, LauncherError>,
+    pub address: fn(&Wanted<'_>) -> Result<String, WorkerError>,
     /// Makes workers dial in.
     pub call: fn(&Wanted<'_>, SocketAddr, &Token) -> Called,
     /// True if the token must come from a stated file. Otherwise a fresh token is used.
@@ -52,10 +52,14 @@ pub struct Dialling {
 /// Workers that another system was asked to start. Dropping this ends the remaining workers.
 pub trait Workers: Send {
     /// Returns the reason if no worker will ever dial in.
-    fn have_failed(&mut self) -> Option<String>;
+    fn have_failed(&mut self) -> Option<String> {
+        None
+    }
 
     /// Ends the remaining workers and checks that they ended. Returns the workers that could not be ended.
-    fn stop(&mut self) -> Option<String>;
+    fn stop(&mut self) -> Option<String> {
+        None
+    }
 }
 
 /// The settings for the start of workers.
@@ -79,15 +83,6 @@ pub struct Wanted<'w> {
 
 /// A node, and the command whose standard streams its worker uses.
 pub type OnNode = (String, Command);
-
-/// The reason why no nodes are available.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}")]
-pub struct LauncherError {
-    reason: String,
-    /// The remedy.
-    pub hint: &'static str,
-}
 
 /// All launchers. If the spec names no launcher, the first that fits is used.
 pub const LAUNCHERS: &[Launcher] = &[
@@ -135,15 +130,7 @@ fn quoted(text: &str) -> String {
 /// Workers that are unknown before they dial in.
 struct Strangers;
 
-impl Workers for Strangers {
-    fn have_failed(&mut self) -> Option<String> {
-        None
-    }
-
-    fn stop(&mut self) -> Option<String> {
-        None
-    }
-}
+impl Workers for Strangers {}
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Called, Dialling, LauncherError, Start, Token, Wanted, Workers, quoted, variable};
+use super::{Called, Dialling, Start, Token, Wanted, WorkerError, Workers, quoted, variable};
 
 pub(super) const START: Start = Start::Dial(Dialling { address, call, needs_token_file: false });
 
@@ -83,7 +83,7 @@ impl Head {
         serde_json::from_value(self.ask(id, None)?).map_err(|error| error.to_string())
     }
 
-    fn failed(&self, reason: &str) -> LauncherError {
+    fn failed(&self, reason: &str) -> WorkerError {
         let hint = if reason.starts_with("401") || reason.starts_with("403") {
             "set RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH, to the token of that cluster"
         } else if self.url.starts_with("https") {
@@ -91,12 +91,12 @@ impl Head {
         } else {
             "does the head run, and is it there? Write ray = \"http://HEAD:8265\" in [machine]"
         };
-        LauncherError { reason: format!("Ray's jobs API at {} does not help: {reason}", self.url), hint }
+        WorkerError::new(format!("Ray's jobs API at {} does not help: {reason}", self.url), hint)
     }
 }
 
 /// Returns the address of this machine on the route to the cluster's head.
-fn address(wanted: &Wanted<'_>) -> Result<String, LauncherError> {
+fn address(wanted: &Wanted<'_>) -> Result<String, WorkerError> {
     let head = Head::of(wanted);
     let host = head.url.trim_start_matches("http://").split('/').next().unwrap_or_default().to_owned();
     let host = if host.contains(':') { host } else { format!("{host}:80") };

@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use super::{LauncherError, OnNode, Wanted, variable};
+use super::{OnNode, Wanted, WorkerError, variable};
 
 /// Returns true if this process runs in an allocation of several nodes.
 pub(super) fn is_in_large_allocation(_: &Wanted<'_>) -> bool {
@@ -13,11 +13,9 @@ pub(super) fn is_in_large_allocation(_: &Wanted<'_>) -> bool {
 /// Makes a command for each node that starts one job step for the whole search. The worker in the step sees all of the
 /// node's GPUs and assigns them to probes itself, because per-task binding differs by version. A step per probe would
 /// queue (`srun`(1)). `--overlap` and `--mem=0` let the step share the allocation with the batch script.
-pub(super) fn commands(wanted: &Wanted<'_>) -> Result<Vec<OnNode>, LauncherError> {
-    let outside = |reason: &str| LauncherError {
-        reason: reason.to_owned(),
-        hint: "run gputune in an allocation: by `sbatch`, or after `salloc`",
-    };
+pub(super) fn commands(wanted: &Wanted<'_>) -> Result<Vec<OnNode>, WorkerError> {
+    let outside =
+        |reason: &str| WorkerError::new(reason, "run gputune in an allocation: by `sbatch`, or after `salloc`");
     let list = variable("SLURM_JOB_NODELIST").ok_or_else(|| outside("this is no Slurm allocation"))?;
     let listed = Command::new("scontrol").args(["show", "hostnames", &list]).output();
     let listed = listed.map_err(|error| outside(&format!("cannot run `scontrol`: {error}")))?;

@@ -4,20 +4,20 @@ use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use super::{LauncherError, OnNode, Wanted, quoted};
+use super::{OnNode, Wanted, WorkerError, quoted};
 
 /// Ask no questions, and do not wait for a machine that is down (`ssh_config`(5)).
 const OPTIONS: &[&str] = &["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"];
 
-pub(super) fn commands(wanted: &Wanted<'_>) -> Result<Vec<OnNode>, LauncherError> {
+pub(super) fn commands(wanted: &Wanted<'_>) -> Result<Vec<OnNode>, WorkerError> {
     if wanted.hosts.is_empty() {
-        let reason = "`launcher = \"ssh\"` needs machines".to_owned();
-        return Err(LauncherError { reason, hint: "name them in [machine]: hosts = [\"gpu1\", \"gpu2\"]" });
+        let hint = "name them in [machine]: hosts = [\"gpu1\", \"gpu2\"]";
+        return Err(WorkerError::new("`launcher = \"ssh\"` needs machines", hint));
     }
     wanted.hosts.iter().map(|host| on(host, wanted)).collect()
 }
 
-fn on(host: &str, wanted: &Wanted<'_>) -> Result<OnNode, LauncherError> {
+fn on(host: &str, wanted: &Wanted<'_>) -> Result<OnNode, WorkerError> {
     let folder = copied(host, wanted)?;
     let mut command = ssh(host);
     // The shell outlives the worker, which ends with the connection.
@@ -33,12 +33,12 @@ fn ssh(host: &str) -> Command {
 }
 
 /// Copies this program into its own folder on the host. Returns the folder.
-fn copied(host: &str, wanted: &Wanted<'_>) -> Result<String, LauncherError> {
+fn copied(host: &str, wanted: &Wanted<'_>) -> Result<String, WorkerError> {
     const COPY: &str = "umask 077; d=$(mktemp -d \"${TMPDIR:-/tmp}/gputune-ssh-XXXXXX\") && cat >\"$d/gputune\" \
                         && chmod 700 \"$d/gputune\" && printf \"%s\\n\" \"$d\"";
-    let failed = |reason: String| LauncherError {
-        reason: format!("cannot copy gputune to {host}: {reason}"),
-        hint: "does `ssh HOST true` work there without a question? A key, an agent and known_hosts make it so",
+    let failed = |reason: String| {
+        let hint = "does `ssh HOST true` work there without a question? A key, an agent and known_hosts make it so";
+        WorkerError::new(format!("cannot copy gputune to {host}: {reason}"), hint)
     };
     let program = File::open(wanted.gputune).map_err(|error| failed(error.to_string()))?;
     let mut command = ssh(host);
