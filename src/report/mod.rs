@@ -15,7 +15,9 @@ mod diagnosis;
 pub mod emit;
 mod ending;
 mod escape;
+#[cfg(feature = "cli")]
 mod figure;
+#[cfg(feature = "cli")]
 mod figures;
 mod format;
 mod front;
@@ -46,11 +48,6 @@ pub use diagnosis::{
     diagnosis_text, largest_part, parts,
 };
 pub use ending::verdict;
-pub use figure::{
-    Axis, Bar, Bars, Drawing, Figure, Limit, Line, MARKS, Mark, MarkRow, Parallel, Points, Scale, Series, Shape,
-    Strand, Tick, Unit,
-};
-pub use figures::{FIGURES, FigureRow, figures};
 pub use format::{
     COMPARISONS, ComparisonFormat, REPORTS, ReportFormat, Results, comparison_format, report_format, summary, terminal,
 };

@@ -21,7 +21,7 @@ use super::compare::Comparison;
 use super::compare_text::{most_changed, notes, rows, shown, verdict, word};
 use super::escape::as_markup;
 use super::figure::{Figure, MARKS, MarkRow};
-use super::figures::{FIGURES, Studied};
+use super::figures::{FIGURES, FigureRow, Studied};
 use super::redact::redacted;
 use super::row::shown_ratio;
 use crate::report::emit::shell_word;
@@ -36,8 +36,7 @@ struct Content<'c> {
     title: &'c str,
     version: &'static str,
     summary: Summary,
-    /// The kinds of figures, each a section of the page.
-    kinds: Vec<Kind>,
+    kinds: &'static [FigureRow],
     figures: Vec<Figure>,
     marks: &'static [MarkRow],
     table: Rows,
@@ -45,13 +44,6 @@ struct Content<'c> {
     about: Vec<(&'static str, String)>,
     /// Instructions to reproduce the result: commands or texts, each after its purpose.
     reproduce: Vec<(&'static str, String)>,
-}
-
-#[derive(Debug, Serialize)]
-struct Kind {
-    name: &'static str,
-    title: &'static str,
-    about: &'static str,
 }
 
 /// Makes the browser reload the page of a running search every 10 seconds.
@@ -65,7 +57,7 @@ pub fn page(subject: &Subject<'_>) -> String {
         title: subject.name,
         version: env!("CARGO_PKG_VERSION"),
         summary: Summary::of(subject, &studied, &kept),
-        kinds: FIGURES.iter().map(|row| Kind { name: row.name, title: row.title, about: row.about }).collect(),
+        kinds: FIGURES,
         figures: studied.figures(),
         marks: MARKS,
         table: Rows::of(&studied),
