@@ -43,10 +43,7 @@ pub use bottleneck::{Bottleneck, HeldBack, Spending};
 pub use care::Care;
 pub use compare::{Both, Change, Comparison, Lost, Side, SideReport};
 pub use compute::Compute;
-pub use diagnosis::{
-    CauseReport, CureReport, DiagnosisReport, Occasion, Part, ProbeLine, diagnosis_json, diagnosis_line,
-    diagnosis_text, largest_part, parts,
-};
+pub use diagnosis::{Occasion, diagnosis_json, diagnosis_line, diagnosis_text, largest_part};
 pub use ending::verdict;
 pub use format::{
     COMPARISONS, ComparisonFormat, REPORTS, ReportFormat, Results, comparison_format, report_format, summary, terminal,
@@ -56,7 +53,7 @@ pub use learning_rate::{LearningRate, Rate};
 pub use machine::{ceilings_text, machine_text};
 #[cfg(feature = "cli")]
 pub use page::page;
-pub use probe::{ProbeReport, probe_json, probe_text};
+pub use probe::{probe_json, probe_text};
 pub use row::{shown_estimate, shown_outcome, shown_result};
 pub use screen::{Screen, Tone, shortened, wrap};
 pub use table::table;
