@@ -17,7 +17,7 @@ use super::table::table;
 use super::{Output, Place, Subject, front_table, older, optuna, tensorboard, trials_csv};
 use crate::machine::Device;
 use crate::model::{Parameter, quantity::show_bytes};
-use crate::search::Study;
+use crate::search::{Kept, Study};
 
 /// A format of a report.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +30,8 @@ pub struct ReportFormat {
     pub place: Place,
     /// Makes the report; the error is a sentence about the missing input.
     pub make: fn(&Subject<'_>) -> Result<Output, String>,
+    /// Writes the comparison of two searches, if the format can; `docs/compare.md` describes it.
+    pub of_two: Option<fn(&Comparison, Screen) -> String>,
 }
 
 /// All formats, the default first. `docs/emit.md` describes each.
@@ -39,26 +41,30 @@ pub const REPORTS: &[ReportFormat] = &[
         about: "what `search` prints at its end: the trials, the best and why it ended",
         place: Place::Stdout,
         make: |subject| {
-            let text = terminal(subject.study, subject.best, subject.folder, subject.screen);
-            let older = older(subject).map(|older| format!("\n\n{older}"));
+            let Subject { kept, best, screen } = *subject;
+            let text = terminal(&kept.study, best, kept.folder.as_path(), screen);
+            let older = older(kept).map(|older| format!("\n\n{older}"));
             Ok(Output::text(text + &older.unwrap_or_default() + "\n"))
         },
+        of_two: Some(compare_text::terminal),
     },
     ReportFormat {
         name: "summary",
         about: "the same as Markdown, for the step summary of a CI",
         place: Place::Stdout,
         make: |subject| {
-            let Subject { study, device, name, best, .. } = *subject;
-            let older = older(subject).map(|older| format!("\n{older}.\n"));
-            Ok(Output::text(summary(study, device, name, best) + &older.unwrap_or_default()))
+            let Kept { study, device, spec, .. } = subject.kept;
+            let older = older(subject.kept).map(|older| format!("\n{older}.\n"));
+            Ok(Output::text(summary(study, device, spec, subject.best) + &older.unwrap_or_default()))
         },
+        of_two: Some(|comparison, _| compare_text::markdown(comparison)),
     },
     ReportFormat {
         name: "trials",
         about: "one line of CSV for each trial, with all numbers",
         place: Place::Stdout,
-        make: |subject| Ok(Output::text(trials_csv(subject.study))),
+        make: |subject| Ok(Output::text(trials_csv(&subject.kept.study))),
+        of_two: None,
     },
     ReportFormat {
         name: "json",
@@ -69,18 +75,21 @@ pub const REPORTS: &[ReportFormat] = &[
             let json = serde_json::to_string_pretty(&best.for_sharing()).map_err(|error| error.to_string())?;
             Ok(Output::text(json + "\n"))
         },
+        of_two: Some(|comparison, _| compare_text::json(comparison)),
     },
     ReportFormat {
         name: "tensorboard",
         about: "event files for TensorBoard: hparams, and scalars over the trials",
         place: Place::Folder("tensorboard"),
         make: |subject| Ok(tensorboard::make(subject)),
+        of_two: None,
     },
     ReportFormat {
         name: "optuna",
         about: "the journal of an Optuna study, for optuna and optuna-dashboard",
         place: Place::File(optuna::FILE),
         make: |subject| Ok(optuna::make(subject)),
+        of_two: None,
     },
     #[cfg(feature = "cli")]
     ReportFormat {
@@ -88,6 +97,7 @@ pub const REPORTS: &[ReportFormat] = &[
         about: "a page for a browser, in one file that loads nothing: figures, trials, logs",
         place: Place::File(PAGE),
         make: |subject| Ok(Output::text(super::page(subject))),
+        of_two: Some(|comparison, _| super::page::comparison_page(comparison)),
     },
 ];
 
@@ -145,43 +155,6 @@ pub fn terminal<'r>(
         text += &format!("\n{}{command}", screen.paint(Tone::Good, "next      "));
     }
     text
-}
-
-/// A format of a comparison.
-#[derive(Debug, Clone, Copy)]
-pub struct ComparisonFormat {
-    /// Its name on the command line.
-    pub name: &'static str,
-    /// A short description of the format.
-    pub about: &'static str,
-    /// Writes the comparison.
-    pub write: fn(&Comparison, Screen) -> String,
-}
-
-/// All formats of a comparison, the default first. `docs/compare.md` describes each.
-pub const COMPARISONS: &[ComparisonFormat] = &[
-    ComparisonFormat { name: "terminal", about: "both side by side, for a person", write: compare_text::terminal },
-    ComparisonFormat {
-        name: "summary",
-        about: "the same as Markdown, for the step summary of a CI",
-        write: |comparison, _| compare_text::markdown(comparison),
-    },
-    #[cfg(feature = "cli")]
-    ComparisonFormat {
-        name: "html",
-        about: "the same as a page for a browser",
-        write: |comparison, _| super::page::comparison_page(comparison),
-    },
-    ComparisonFormat {
-        name: "json",
-        about: "all numbers, for another program",
-        write: |comparison, _| compare_text::json(comparison),
-    },
-];
-
-/// Returns the format of this name.
-pub fn comparison_format(name: &str) -> Option<&'static ComparisonFormat> {
-    COMPARISONS.iter().find(|format| format.name == name)
 }
 
 /// Writes a study as Markdown: the verdict with further facts about the best config, the command, and the table of trials.

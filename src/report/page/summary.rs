@@ -84,7 +84,7 @@ struct Branch {
 
 impl Summary {
     pub(super) fn of(subject: &Subject<'_>, studied: &Studied<'_>, kept: &BTreeMap<u32, Kept>) -> Self {
-        let study = subject.study;
+        let study = &subject.kept.study;
         let mut summary = match &studied.best {
             Some(best) => found(subject, best, kept),
             None => nothing(study),
@@ -96,8 +96,10 @@ impl Summary {
         };
         let searched = study.history.count_searched();
         summary.tried = match study.space.count() {
-            Count::Exact(_) => format!("{}; {searched} of {}", subject.device.name, study.space.count().in_words()),
-            Count::Unknown => format!("{}; {searched} configs", subject.device.name),
+            Count::Exact(_) => {
+                format!("{}; {searched} of {}", subject.kept.device.name, study.space.count().in_words())
+            }
+            Count::Unknown => format!("{}; {searched} configs", subject.kept.device.name),
         };
         let elapsed = show_duration(study.elapsed);
         summary.cards.push(Card {
@@ -109,7 +111,7 @@ impl Summary {
                 rounds => format!("and {rounds} rounds, in {elapsed}"),
             },
         });
-        summary.add("Journal", older(subject));
+        summary.add("Journal", older(subject.kept));
         if let Some(bottleneck) = Bottleneck::of(study) {
             let branch = |row: &Spending| Branch {
                 name: row.branch.clone(),
@@ -157,7 +159,7 @@ fn nothing(study: &Study) -> Summary {
 }
 
 fn found(subject: &Subject<'_>, best: &Best, kept: &BTreeMap<u32, Kept>) -> Summary {
-    let study = subject.study;
+    let study = &subject.kept.study;
     let measurement = &best.winner.measurement;
     let (headline, sub) = headline(study, best);
     let result = shown_metric(study.objective.metric(), best.winner.estimate, measurement);
@@ -324,8 +326,8 @@ fn why(before: &Measurement, now: &Measurement) -> Option<String> {
 
 /// Returns the facts about the device, the software and the space.
 pub(super) fn about(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
-    let study = subject.study;
-    let mut about = vec![("device", subject.device.name.clone()), ("driver", subject.device.driver.clone())];
+    let (study, device) = (&subject.kept.study, &subject.kept.device);
+    let mut about = vec![("device", device.name.clone()), ("driver", device.driver.clone())];
     let mut measured = study.history.trials().iter().filter_map(|trial| trial.outcome.measurement());
     about.extend(measured.find_map(|m| m.framework.clone()).map(|framework| ("framework", framework)));
     about.push(("gputune", env!("CARGO_PKG_VERSION").to_owned()));
