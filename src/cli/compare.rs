@@ -16,6 +16,7 @@ use gputune::spec::Spec;
 use super::asked::assignment;
 use super::exit::{Exit, Failed};
 use super::probe::chosen;
+use super::progress::Show;
 use super::steps::{self, Samples};
 use super::{diagnostic, folder, interrupt, paths, report, stdout};
 use shown::Line;
@@ -83,9 +84,10 @@ pub(super) fn run(args: &Args) -> super::Result {
             "A and B are the same config: the result shows how small a difference this machine can measure",
         );
     }
-    let mut line = Line::new(args.quiet);
+    let mut line = Line::new(Show::new(args.quiet, &stop));
     let fought = fight(&mut prober, &contenders, (&limits, args), &stop, &mut line);
-    line.clear();
+    // Removes the moving line.
+    drop(line);
     let duelled = fought.map_err(|error| samples.failed(&error))?;
     if !duelled.disturbances.is_empty() {
         diagnostic::print_warning(&format!("it was disturbed, repeat it: {}", duelled.disturbances.join("; ")));

@@ -53,7 +53,7 @@ pub use machine::{ceilings_text, machine_text};
 pub use page::page;
 pub use probe::{probe_json, probe_text};
 pub use row::{shown_estimate, shown_outcome, shown_result};
-pub use screen::{Screen, Tone, shortened, wrap};
+pub use screen::{Page, Screen, Tone, shortened, wrap};
 pub use table::table;
 pub use trials::trials_csv;
 

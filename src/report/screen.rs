@@ -183,7 +183,7 @@ fn wrap_at_blanks(text: &str, columns: usize) -> Vec<String> {
 }
 
 /// A text of labelled lines.
-pub(super) struct Page {
+pub struct Page {
     text: String,
     /// The column where the text of a line begins.
     indent: usize,
@@ -192,36 +192,42 @@ pub(super) struct Page {
 
 impl Page {
     /// Makes an empty page whose lines have at most this many columns; texts begin after `indent` columns.
-    pub(super) fn new(indent: usize, columns: usize) -> Self {
+    pub fn new(indent: usize, columns: usize) -> Self {
         Self { text: String::new(), indent, columns }
     }
 
     /// Adds a line with its label, wrapped if it is too long.
-    pub(super) fn line(&mut self, label: &str, words: &str) {
+    pub fn line(&mut self, label: &str, words: &str) {
         self.text += &hanging(label, words, self.indent, self.columns);
     }
 
     /// Adds lines; only the first line gets the label.
-    pub(super) fn lines<T: AsRef<str>>(&mut self, label: &str, lines: impl IntoIterator<Item = T>) {
+    pub fn lines<T: AsRef<str>>(&mut self, label: &str, lines: impl IntoIterator<Item = T>) {
         for (at, line) in lines.into_iter().enumerate() {
             self.line(if at == 0 { label } else { "" }, line.as_ref());
         }
     }
 
     /// Adds a line if it has text.
-    pub(super) fn unless_empty(&mut self, label: &str, words: &str) {
+    pub fn unless_empty(&mut self, label: &str, words: &str) {
         if !words.is_empty() {
             self.line(label, words);
         }
     }
 
     /// Adds one or more lines unchanged.
-    pub(super) fn add(&mut self, lines: &str) {
+    pub fn add(&mut self, lines: &str) {
         self.text += lines;
         self.text.push('\n');
     }
 
-    pub(super) fn into_text(self) -> String {
+    /// Adds the lines of another page.
+    pub fn append(&mut self, other: Self) {
+        self.text += &other.text;
+    }
+
+    /// Returns the lines, each with a line end.
+    pub fn into_text(self) -> String {
         self.text
     }
 }
