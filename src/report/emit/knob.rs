@@ -3,58 +3,44 @@
 use super::Chosen;
 use crate::model::{Parameter, Role, Value};
 
-/// A setting that frameworks have their own names for.
+/// A setting that frameworks have their own names for; [`KNOBS`] has these names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Knob {
-    /// The samples in a batch.
+pub(crate) enum Knob {
     Batch,
     /// The number of batches, or of parts of a batch, whose gradients are summed.
     Accumulation,
-    /// The number of processes that load data.
     Workers,
-    /// The number of batches that each worker loads ahead.
     Prefetch,
-    /// True if batches are put into page-locked memory.
     PinMemory,
-    /// True if the loader's workers stay alive between epochs.
     PersistentWorkers,
-    /// True if a smaller last batch is left out.
     DropLast,
-    /// The number format of the computation.
     Precision,
-    /// The compile mode of the model, or off.
     Compile,
-    /// True if cuDNN benchmarks its algorithms.
     CudnnBenchmark,
-    /// True if the optimizer updates all weights in one kernel.
     FusedOptimizer,
     /// True if activations are recomputed in the backward pass.
     Checkpoint,
     /// The number of devices of a machine, or of its processes with one device each.
     Devices,
-    /// The number of machines.
     Nodes,
-    /// The learning rate.
     LearningRate,
-    /// The stage of the ZeRO optimizer.
     ZeroStage,
 }
 
 /// The ways to recognise a knob.
 #[derive(Debug, Clone, Copy)]
-pub struct KnobFacts {
-    /// The knob.
-    pub knob: Knob,
+pub(crate) struct KnobFacts {
+    pub(crate) knob: Knob,
     /// The adapter's target with the same meaning.
-    pub target: Option<&'static str>,
+    pub(crate) target: Option<&'static str>,
     /// Names that always mean the knob: names in frameworks' settings and in the arguments of their examples.
-    pub names: &'static [&'static str],
+    names: &'static [&'static str],
     /// The role with the same meaning.
-    pub role: Option<Role>,
+    role: Option<Role>,
 }
 
 /// All knobs.
-pub const KNOBS: &[KnobFacts] = &[
+pub(crate) const KNOBS: &[KnobFacts] = &[
     row(
         Knob::Batch,
         Some("dataloader.batch_size"),
