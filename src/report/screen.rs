@@ -66,23 +66,16 @@ impl Screen {
     /// of the first line. Labels that state a result are coloured.
     pub fn lay_out(self, text: &str) -> String {
         const LABEL: usize = 10;
-        let lines = text.lines().flat_map(|line| {
+        let lines = text.lines().map(|line| {
             let (label, rest) = split_at_width(line, LABEL);
-            let is_labelled = label.ends_with(' ') && !rest.starts_with(' ');
-            let (indent, rest) = if is_labelled { (LABEL, rest) } else { (0, line) };
-            let label = if is_labelled { label } else { "" };
-            let wrapped = wrap(rest, self.columns.saturating_sub(indent));
-            wrapped.into_iter().enumerate().map(move |(at, part)| {
-                let (label, tone) = if at == 0 { (label, tone_of(label)) } else { ("", Tone::Plain) };
-                let blanks = " ".repeat(indent - width(label).min(indent));
-                format!("{}{blanks}{part}", self.paint(tone, label))
-            })
+            match label.ends_with(' ') && !rest.starts_with(' ') {
+                true => self.lay_out_at(LABEL, line, tone_of(label)),
+                false => wrap(line, self.columns).join("\n"),
+            }
         });
         lines.collect::<Vec<String>>().join("\n")
     }
-}
 
-impl Screen {
     /// Lays out a line that begins with a label of `label` columns in a tone. Wrapped lines are indented.
     pub(super) fn lay_out_at(self, label: usize, line: &str, tone: Tone) -> String {
         let (name, rest) = split_at_width(line, label);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::shell::{self, assignment, is_shell_line, is_variable, shell_word};
 use super::{Chosen, Unwritable, Written, no_command};
-use crate::model::{Settings, Space, Value};
+use crate::model::{Settings, Space};
 use crate::probe::{
     BUILTINS, StepTemplate, Template, Word,
     adapter::By,
@@ -140,26 +140,6 @@ impl Run<'_> {
         let words = self.words(settings);
         let command = shell::command(words.iter().map(|word| word.text.as_str()));
         shell::command_with(&self.environment(settings), &command)
-    }
-}
-
-/// Notes on settings that a format cannot contain: each reason once, with its settings.
-#[derive(Debug, Default)]
-struct Elsewhere(Vec<(String, Vec<String>)>);
-
-impl Elsewhere {
-    /// Adds a setting.
-    fn add(&mut self, why: String, name: &str, value: &Value) {
-        let setting = format!("`{name}` = {value}");
-        match self.0.iter_mut().find(|(known, _)| *known == why) {
-            Some((_, settings)) => settings.push(setting),
-            None => self.0.push((why, vec![setting])),
-        }
-    }
-
-    /// Returns a sentence for each reason.
-    fn notes(self) -> impl Iterator<Item = String> {
-        self.0.into_iter().map(|(why, settings)| format!("{why}: {}", settings.join(", ")))
     }
 }
 
@@ -303,9 +283,10 @@ pub(super) fn variables(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
     Ok(written)
 }
 
-/// Returns notes about settings that have no route that `here` accepts; `what` names the accepted routes.
+/// Returns notes about settings that have no route that `here` accepts: each reason once, with its settings. `what` names
+/// the accepted routes.
 fn elsewhere(chosen: &Chosen<'_>, run: &Run<'_>, here: impl Fn(&Route) -> bool, what: &str) -> Vec<String> {
-    let mut elsewhere = Elsewhere::default();
+    let mut notes: Vec<String> = Vec::new();
     for (name, value) in chosen.settings.iter() {
         let routes = run.routes(name);
         let Some(first) = routes.first().filter(|_| !routes.iter().any(&here)) else { continue };
@@ -322,7 +303,10 @@ fn elsewhere(chosen: &Chosen<'_>, run: &Run<'_>, here: impl Fn(&Route) -> bool, 
                 format!("no {what}, but set by the adapter: --format command says what to write into the script")
             }
         };
-        elsewhere.add(why, name, value);
+        match notes.iter_mut().find(|note| note.starts_with(&format!("{why}: "))) {
+            Some(note) => *note += &format!(", `{name}` = {value}"),
+            None => notes.push(format!("{why}: `{name}` = {value}")),
+        }
     }
-    elsewhere.notes().collect()
+    notes
 }
