@@ -234,27 +234,3 @@ fn of_study(spec: &Spec, study: &Study, config: &Config) -> Result<Config, Strin
     let found = if config.is_as_it_is() { spec.space.as_it_is_with(&settings) } else { spec.space.locate(&settings) };
     found.map_err(|error| error.to_string())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_ways_to_name_a_config_are_told_apart() {
-        let is = |text: &str| match named(text) {
-            Ok(Named::Baseline) => "baseline".to_owned(),
-            Ok(Named::Best) => "best".to_owned(),
-            Ok(Named::Trial(number)) => format!("trial {number}"),
-            Ok(Named::Settings(set)) => format!("{set:?}"),
-            Err(message) => message,
-        };
-        assert_eq!(is("baseline"), "baseline");
-        assert_eq!(is(" best"), "best");
-        assert_eq!((is("12"), is("#12")), ("trial 12".to_owned(), "trial 12".to_owned()));
-        assert_eq!(is("x=1, y = two"), r#"[("x", "1"), ("y", "two")]"#);
-        assert_eq!(is("12a"), "write NAME=VALUE, such as batch_size=64");
-        assert_eq!(is("#"), "write NAME=VALUE, such as batch_size=64");
-        assert_eq!(is(""), "it is empty");
-        assert_eq!(is("99999999999"), "there are not so many trials");
-    }
-}

@@ -425,19 +425,6 @@ mod tests {
     }
 
     #[test]
-    fn without_a_gpu_one_line_says_so() {
-        let missing = Library {
-            name: "libcuda.so.1",
-            absent: Some("libcuda.so.1 was not found".to_owned()),
-            cure: Some("install the NVIDIA driver".to_owned()),
-        };
-        let machine = Machine { libraries: vec![missing], host: host(), ..Machine::default() };
-        let text = machine_text(&machine, &[], 60);
-        assert!(text.starts_with("GPU        none can be used: libcuda.so.1 was not found\n"), "{text}");
-        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
-    }
-
-    #[test]
     fn what_several_gpus_have_is_said_once() {
         let warning = |message: &str| Warning { rule: "rule", message: message.to_owned(), cure: "cure" };
         let warnings =
