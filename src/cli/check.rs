@@ -17,7 +17,7 @@ use gputune::search::{
 use gputune::spec::{Spec, SpecError};
 use serde::Serialize;
 
-use super::best::Ran;
+use super::best::run_of;
 use super::exit::Exit;
 use super::{colour, diagnostic, folder, paths, stdout, steps};
 
@@ -200,11 +200,11 @@ fn first(spec: &Spec, earlier: &[Earlier], out: &Path) -> Vec<First> {
     let command = |(at, config): (usize, &Config)| {
         let settings = spec.space.settings(config);
         let number = u32::try_from(at + 1).unwrap_or(u32::MAX);
-        let ran = Ran::new(&paths::absolute(out), number);
+        let run = run_of(template, &spec.space, &paths::absolute(out), number);
         let applied = template.apply.by_hook(&settings);
-        let rendered = template.render(&settings, &ran.gputune, &ran.probe_dir);
+        let rendered = template.render(&settings, &run.gputune, &run.probe_dir);
         First {
-            command: ran.with(template, &spec.space).command_line(&settings),
+            command: run.command_line(&settings),
             applied: applied.map(|(applied, value)| (applied.name.clone(), value.clone())).collect(),
             files: rendered.files.iter().map(|(path, _)| path.display().to_string()).collect(),
         }

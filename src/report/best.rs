@@ -23,12 +23,9 @@ use crate::search::{Alternatives, OnFront, Part, Ranked, Study, Verdict, WarmSta
 /// A throughput with its unit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
-    /// The point estimate.
-    pub value: f64,
-    /// The lower end of the 95% interval, if known. After rounds, it is computed from the ratio to the baseline.
-    pub low: Option<f64>,
-    /// The upper end of the 95% interval, if known.
-    pub high: Option<f64>,
+    /// The value. After rounds, its interval is computed from the ratio to the baseline.
+    #[serde(flatten)]
+    pub estimate: Estimate,
     /// The unit, such as `samples/s`.
     pub unit: String,
 }
@@ -412,8 +409,7 @@ fn front(study: &Study) -> Vec<FrontReport> {
 fn throughput(study: &Study, entry: &Ranked) -> Option<Throughput> {
     let is_ranked_by_it = study.objective.metric() == "throughput";
     let pooled = is_ranked_by_it.then_some(entry.estimate);
-    let Estimate { value, low, high } = pooled.or(entry.measurement.throughput)?;
-    Some(Throughput { value, low, high, unit: entry.measurement.unit.clone() })
+    Some(Throughput { estimate: pooled.or(entry.measurement.throughput)?, unit: entry.measurement.unit.clone() })
 }
 
 /// A piece of code to write into a script, with its place.

@@ -34,7 +34,7 @@ pub struct Chosen<'c> {
     /// The space, if known; it has the roles of the parameters.
     pub space: Option<&'c Space>,
     /// The command that was tuned; `None` if an in-process step was tuned.
-    pub run: Option<Run<'c>>,
+    pub run: Option<&'c Run<'c>>,
     /// The command to run next, as reports show it; `None` if no command was tuned.
     pub next: Option<&'c str>,
 }
@@ -190,8 +190,6 @@ fn yaml_float(number: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::model::Parameter;
     use crate::probe::{StepTemplate, Template, adapter::Apply};
@@ -285,10 +283,10 @@ mod tests {
         };
         let parameters = settings.iter().map(|(name, value)| Parameter::values(name, [value.clone()]));
         let space = parameters.fold(Space::builder(), crate::model::SpaceBuilder::parameter).build().unwrap();
-        let (gputune, probe_dir) = (Path::new("/bin/gputune"), Path::new("/out/probes/3"));
+        let (gputune, probe_dir) = ("/bin/gputune".into(), "/out/probes/3".into());
         let run = Run { step: &step, space: Some(&space), gputune, probe_dir };
         let next = run.command_line(settings);
-        let chosen = Chosen { apply, space: Some(&space), run: Some(run), next: Some(&next), ..Chosen::of(settings) };
+        let chosen = Chosen { apply, space: Some(&space), run: Some(&run), next: Some(&next), ..Chosen::of(settings) };
         match (format(form).unwrap().write)(&chosen) {
             Ok(Written { text, notes }) => {
                 text + &notes.iter().map(|note| format!("note: {note}\n")).collect::<String>()

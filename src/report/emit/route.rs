@@ -1,7 +1,7 @@
 //! Finds the route of each setting to the command: an argument, an environment variable, a file, or an adapter's hook.
 //! Writes these arguments and variables, and applies them to another command, such as the whole run with more epochs.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use super::shell::{self, assignment, is_shell_line, is_variable, shell_word};
 use super::{Chosen, Unwritable, Written, no_command};
@@ -13,16 +13,16 @@ use crate::probe::{
 };
 
 /// The command that runs a config.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Run<'c> {
     /// The command before settings are filled in.
     pub step: &'c StepTemplate,
     /// The space, if known.
     pub space: Option<&'c Space>,
     /// The path of this program.
-    pub gputune: &'c Path,
+    pub gputune: PathBuf,
     /// The folder with the files that were rendered for the config.
-    pub probe_dir: &'c Path,
+    pub probe_dir: PathBuf,
 }
 
 /// A way for a setting to reach the command.
@@ -50,7 +50,7 @@ const LAUNCHER_MODULES: &[&str] = &["torch.distributed.run", "torch.distributed.
 impl Run<'_> {
     /// Returns the words of the command.
     fn words(&self, settings: &Settings) -> Vec<Word> {
-        self.step.words(settings, self.gputune, self.probe_dir)
+        self.step.words(settings, &self.gputune, &self.probe_dir)
     }
 
     /// Returns the index of the script's first own argument among the templates of the command, or why it is not known.
@@ -120,7 +120,7 @@ impl Run<'_> {
 
     /// Returns all variables of the command, each once.
     fn environment(&self, settings: &Settings) -> Vec<(String, String)> {
-        let rendered = self.step.render(settings, self.gputune, self.probe_dir);
+        let rendered = self.step.render(settings, &self.gputune, &self.probe_dir);
         let is_heard = self.step.uses_settings() && self.unheard().iter().all(|name| settings.get(name).is_none());
         let json = || serde_json::to_string(settings).unwrap_or_default();
         let config = (!is_heard).then(|| (CONFIG.to_owned(), json()));
@@ -169,7 +169,7 @@ impl Run<'_> {
         }
         step.command.extend(carried.into_iter().flatten());
         let is_longer = step.command.len() > own.len() || !appended.is_empty();
-        if is_longer && let Err(reason) = (Run { step: &step, ..*self }).arguments_from() {
+        if is_longer && let Err(reason) = (Run { step: &step, ..self.clone() }).arguments_from() {
             let names: Vec<String> = settings.iter().map(|(name, _)| format!("{{{name}}}")).collect();
             let hint = format!("write them into the command, such as `--option {}`", names.join(" "));
             return Err(Unwritable::new(format!("{reason}, so no settings can be put behind it"), hint));
@@ -233,7 +233,7 @@ fn refuse_twice(own: &[Template], option: &str) -> Result<(), Unwritable> {
 
 /// Writes the words of a command that carry settings, each preceded by its option.
 pub(super) fn arguments(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
-    let run = chosen.run.as_ref().ok_or_else(no_command)?;
+    let run = chosen.run.ok_or_else(no_command)?;
     let begin = run.arguments_from().map_err(|reason| {
         Unwritable::new(
             format!("{reason}, so the script's arguments are unknown"),
@@ -266,7 +266,7 @@ fn carries(run: &Run<'_>, words: &[Word], at: usize, begin: usize) -> bool {
 
 /// Writes one `NAME=value` line for each variable that carries a setting, as a shell or an environment file reads it.
 pub(super) fn variables(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
-    let run = chosen.run.as_ref().ok_or_else(no_command)?;
+    let run = chosen.run.ok_or_else(no_command)?;
     let mut written = Written { text: String::new(), notes: Vec::new() };
     for (name, value) in run.variables(chosen.settings) {
         if is_variable(&name) {
