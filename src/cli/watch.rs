@@ -175,7 +175,7 @@ impl Watch {
             && let Ok(kept) = super::report::read(&self.dir)
         {
             let best = super::report::best_of(&kept);
-            text += &(report::terminal(&kept.study, best.as_ref(), self.dir.as_path(), colour::stdout()) + "\n\n");
+            text += &(report::terminal(&kept.study, best.as_ref(), (&self.dir, None), colour::stdout()) + "\n\n");
         } else if let Some(status) = &self.status {
             text += &(live::once(status, colour::stdout()).join("\n") + "\n");
         }

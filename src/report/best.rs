@@ -235,7 +235,7 @@ impl BestReport {
     /// Returns the lines below the verdict: floating-point operations, memory, recorded steps and the learning rate.
     pub fn more_lines(&self) -> Vec<String> {
         let compute = self.compute.as_ref().map(Compute::line);
-        let memory = self.memory.as_ref().map(MemoryParts::line);
+        let memory = self.memory.as_ref().map(|parts| format!("memory    {}", parts.words()));
         let traces = Trace::lines(self.trace.as_ref(), self.baseline_trace.as_ref());
         let rates = self.learning_rate.iter().flat_map(LearningRate::lines);
         compute.into_iter().chain(memory).chain(traces).chain(rates).collect()

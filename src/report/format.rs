@@ -12,7 +12,7 @@ use super::ending::{brief, verdict, verdict_after};
 use super::escape::{as_markdown, fence};
 use super::front::{Rows, same_in_all};
 use super::row::{result_name, shown_result, sorted};
-use super::screen::{Screen, Tone};
+use super::screen::{Screen, Tone, labelled};
 use super::table::table;
 use super::{Output, Place, Subject, front_table, older, optuna, tensorboard, trials_csv};
 use crate::machine::Device;
@@ -42,7 +42,7 @@ pub const REPORTS: &[ReportFormat] = &[
         place: Place::Stdout,
         make: |subject| {
             let Subject { kept, best, screen } = *subject;
-            let text = terminal(&kept.study, best, kept.folder.as_path(), screen);
+            let text = terminal(&kept.study, best, (&kept.folder, None), screen);
             let older = older(kept).map(|older| format!("\n\n{older}"));
             Ok(Output::text(text + &older.unwrap_or_default() + "\n"))
         },
@@ -106,40 +106,23 @@ pub fn report_format(name: &str) -> Option<&'static ReportFormat> {
     REPORTS.iter().find(|format| format.name == name)
 }
 
-/// The results of a search: their folder, and the first run of the script before the search.
-#[derive(Debug, Clone, Copy)]
-pub struct Results<'r> {
-    /// The folder with the results.
-    pub folder: &'r Path,
-    /// The duration of the script's first run before the search; `None` if it took little of the search's time.
-    pub first_run: Option<Duration>,
-}
-
-impl<'r> From<&'r Path> for Results<'r> {
-    fn from(folder: &'r Path) -> Self {
-        Self { folder, first_run: None }
-    }
-}
-
 /// The name of the page in the folder of a search.
 const PAGE: &str = "report.html";
 
 /// Writes what a search prints at its end. The parts are the trials, the front if any, the best config with its speedup, why the
 /// search ended, the results folder and the next command. A verbose screen gets ties and details of measuring as well.
-pub fn terminal<'r>(
+/// `first_run` is the duration of the script's first run before the search, if it took much of the search's time.
+pub fn terminal(
     study: &Study,
     best: Option<&BestReport>,
-    results: impl Into<Results<'r>>,
+    (folder, first_run): (&Path, Option<Duration>),
     screen: impl Into<Screen>,
 ) -> String {
-    let (Results { folder, first_run }, screen) = (results.into(), screen.into());
+    let screen = screen.into();
     let mut lines = if screen.is_verbose { verdict_after(study, first_run) } else { brief(study, first_run) };
     let more = match best {
         Some(best) if screen.is_verbose => best.more_lines(),
-        Some(BestReport { learning_rate: Some(rate), .. }) => {
-            let label = |at: usize| if at == 0 { "lr" } else { "" };
-            rate.brief().iter().enumerate().map(|(at, text)| format!("{:<10}{text}", label(at))).collect()
-        }
+        Some(BestReport { learning_rate: Some(rate), .. }) => labelled("lr", rate.brief()),
         _ => Vec::new(),
     };
     for line in more {
@@ -333,7 +316,7 @@ mod tests {
         let rate = best.learning_rate.as_mut().unwrap();
         let name = "learning_rate".to_owned();
         rate.rate = Some(Rate { name, before: 3e-4, linear: 2.4e-3, square_root: 8.485e-4, searched: None });
-        let text = terminal(study, Some(&best), Path::new("gputune-out/train"), 100);
+        let text = terminal(study, Some(&best), (Path::new("gputune-out/train"), None), 100);
         let (_, lines) = text.split_once("\nbest ").unwrap();
         (format!("best {lines}").lines().map(str::to_owned).collect(), best)
     }
@@ -359,8 +342,7 @@ mod tests {
 
     #[test]
     fn a_first_run_that_took_long_is_told() {
-        let folder = Path::new("gputune-out/train");
-        let results = Results { folder, first_run: Some(Duration::from_secs(30)) };
+        let results = (Path::new("gputune-out/train"), Some(Duration::from_secs(30)));
         let said = terminal(&study(0), None, results, 100);
         assert!(said.contains("tried     2 configs in 58.0 s after a first run of 30.0 s; "), "{said}");
         let screen = Screen { columns: 120, colours: false, is_verbose: true };
@@ -373,7 +355,7 @@ mod tests {
         let study = study_with(4, |round| if round == 2 { 8.0 } else { 1.0 });
         let best = study.best().unwrap();
         assert_eq!(best.verdict, Verdict::Faster, "the slowest slice is over twice as fast as the baseline");
-        let said = terminal(&study, None, Path::new("out"), 100);
+        let said = terminal(&study, None, (Path::new("out"), None), 100);
         assert!(said.contains("speedup   at least 1.") && said.contains("x faster than the baseline ("), "{said}");
     }
 
@@ -381,7 +363,7 @@ mod tests {
     fn a_search_without_another_config_says_so() {
         let mut study = study(0);
         study.history = study.history.trials().iter().take(1).map(|trial| Trial::clone(trial)).collect();
-        let said = terminal(&study, None, Path::new("out"), 100);
+        let said = terminal(&study, None, (Path::new("out"), None), 100);
         assert!(said.contains("baseline  stays: no other config was tried: give more --time\n"), "{said}");
     }
 }

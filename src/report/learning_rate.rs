@@ -7,6 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::screen::labelled;
 use crate::model::{
     Config, Measurement, Parameter, Role, Settings, Space, Value,
     quantity::{show_count, show_number},
@@ -88,15 +89,11 @@ impl LearningRate {
 
     /// Returns a few lines of at most 80 columns, the first with a label of ten columns.
     pub fn lines(&self) -> Vec<String> {
-        let change = format!("lr        {}, so scale the learning rate", self.change());
+        let change = format!("{}, so scale the learning rate", self.change());
         let linear = format!("linear: x{} (SGD; Goyal 2017)", plain(self.linear));
         let root = format!("square root: x{} (Krizhevsky 2014; Adam: Malladi 2022)", plain(self.square_root));
         let rate = self.rate.as_ref().map(Rate::words);
-        let rest = [Some(linear), Some(root), rate, self.schedule.clone()]
-            .into_iter()
-            .flatten()
-            .map(|line| format!("{:10}{line}", ""));
-        std::iter::once(change).chain(rest).collect()
+        labelled("lr", [change, linear, root].into_iter().chain(rate).chain(self.schedule.clone()))
     }
 
     /// Returns one line with the change, without its label. A schedule for a number of steps has a line of its own.

@@ -45,14 +45,14 @@ pub use compare::{Comparison, Side};
 pub use compute::Compute;
 pub use diagnosis::{Occasion, diagnosis_json, diagnosis_line, diagnosis_text, largest_part};
 pub use ending::verdict;
-pub use format::{REPORTS, ReportFormat, Results, report_format, summary, terminal};
+pub use format::{REPORTS, ReportFormat, report_format, summary, terminal};
 pub use front::front_table;
 pub use learning_rate::{LearningRate, Rate};
 pub use machine::{ceilings_text, machine_text};
 #[cfg(feature = "cli")]
 pub use page::page;
 pub use probe::{probe_json, probe_text};
-pub use row::{shown_estimate, shown_outcome, shown_result};
+pub use row::{shown_estimate, shown_outcome, shown_result, shown_settings};
 pub use screen::{Page, Screen, Tone, shortened, wrap};
 pub use table::table;
 pub use trials::trials_csv;

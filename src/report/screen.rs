@@ -225,6 +225,12 @@ impl Page {
     }
 }
 
+/// Puts a label before the first text, and spaces of the same width before each further text.
+pub(super) fn labelled(label: &str, texts: impl IntoIterator<Item = String>) -> Vec<String> {
+    let label = |at: usize| if at == 0 { label } else { "" };
+    texts.into_iter().enumerate().map(|(at, text)| format!("{:<10}{text}", label(at))).collect()
+}
+
 /// Joins the known parts with semicolons.
 pub(super) fn listed<T: AsRef<str>>(words: impl IntoIterator<Item = Option<T>>) -> String {
     let known: Vec<T> = words.into_iter().flatten().collect();

@@ -1,6 +1,7 @@
 //! The screens at the end of a search: for any study, they fit and show the results that matter.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use std::path::Path;
 use std::time::Duration;
 
 use gputune::model::{
@@ -114,7 +115,7 @@ fn shown(study: &Study, columns: usize, colours: bool) -> String {
 
 #[test]
 fn what_a_search_prints_at_its_end_is_short() {
-    let text = report::terminal(&ordinary(), None, std::path::Path::new("gputune-out/train"), 80);
+    let text = report::terminal(&ordinary(), None, (Path::new("gputune-out/train"), None), 80);
     let (_, lines) = text.split_once("\nbest      ").unwrap();
     assert!(lines.lines().count() <= 15, "{text}");
     insta::assert_snapshot!("ordinary_brief", text);
@@ -135,7 +136,7 @@ fn unverified_settings_have_a_label_after_settings_that_nothing_takes() {
         outcome: Outcome::Rejected(failure),
         elapsed: Duration::from_secs(9),
     });
-    let brief = report::terminal(&study, None, std::path::Path::new("gputune-out/train"), 120);
+    let brief = report::terminal(&study, None, (Path::new("gputune-out/train"), None), 120);
     let unverified = "not verified, since the step does not tell them: batch_size, workers\n";
     assert!(brief.contains(&format!("\nsettings  {unverified}")), "{brief}");
     let all = shown(&study, 120, false);

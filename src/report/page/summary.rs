@@ -189,7 +189,7 @@ fn found(subject: &Subject<'_>, best: &Best, kept: &BTreeMap<u32, Kept>) -> Summ
     summary.add("host", host_words(&measurement.machine.host));
     if let Some(best) = subject.best {
         summary.add_labelled(best.compute.map(|compute| compute.line()));
-        summary.add_labelled(best.memory.as_ref().map(MemoryParts::line));
+        summary.add("memory", best.memory.as_ref().map(MemoryParts::words));
         summary.add_labelled(Trace::lines(best.trace.as_ref(), best.baseline_trace.as_ref()));
         summary.add("learning rate", best.learning_rate.as_ref().map(LearningRate::sentence));
         let command = best.for_sharing().shown_command();
