@@ -207,8 +207,8 @@ fn front(study: &Study, text: &mut String) {
 mod tests {
     use super::*;
     use crate::model::{
-        Account, Config, Estimate, Fact, InRound, Measurement, MemoryUse, Objective, Outcome, Purpose, Settings, Space,
-        Timing, Trial,
+        Account, Config, Estimate, Fact, InRound, Measurement, MemoryUse, Outcome, Purpose, Settings, Space, Timing,
+        Trial,
     };
     use crate::report::{self, Rate};
     use crate::search::{StopReason, Verdict};
@@ -297,15 +297,8 @@ mod tests {
                 trials.push(Trial { elapsed, ..Trial::new(number, purpose, (*config).clone(), outcome) });
             }
         }
-        Study {
-            history: trials.into_iter().collect(),
-            baseline: Some(baseline),
-            objective: Objective::default(),
-            stopped: StopReason::TimeSpent,
-            elapsed: Duration::from_secs(58),
-            side_by_side: None,
-            space: space.into(),
-        }
+        let elapsed = Duration::from_secs(58);
+        Study { baseline: Some(baseline), stopped: StopReason::TimeSpent, elapsed, ..Study::new(space, trials) }
     }
 
     /// Returns the lines that a search prints from the best config on.

@@ -259,10 +259,8 @@ fn known_rate(baseline: &Settings, step: Option<&StepTemplate>) -> Option<(Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Estimate, Expression, Objective, Outcome, Purpose, Timing, Trial};
+    use crate::model::{Estimate, Expression, Outcome, Purpose, Timing, Trial};
     use crate::probe::{Template, adapter::Apply};
-    use crate::search::StopReason;
-    use std::time::Duration;
 
     /// The settings of a run, and the samples that it measured per step.
     type Run = (&'static [(&'static str, i64)], Option<f64>);
@@ -274,21 +272,13 @@ mod tests {
             (space.locate(&settings.chosen(&space)).unwrap(), samples)
         });
         let baseline = Some(configs[0].0.clone());
-        let history = (1_u32..).zip(configs).map(|(number, (config, samples_per_step))| {
+        let trials = (1_u32..).zip(configs).map(|(number, (config, samples_per_step))| {
             let throughput = Some(Estimate::point(f64::from(number)));
             let timing = Timing { samples_per_step, ..Default::default() };
             let outcome = Outcome::Measured(Measurement { throughput, timing, ..Measurement::default() });
-            Trial { elapsed: Duration::from_secs(1), ..Trial::new(number, Purpose::Search, config, outcome) }
+            Trial::new(number, Purpose::Search, config, outcome)
         });
-        Study {
-            history: history.collect(),
-            space: space.into(),
-            objective: Objective::default(),
-            baseline,
-            stopped: StopReason::ProbesSpent,
-            elapsed: Duration::from_secs(2),
-            side_by_side: None,
-        }
+        Study { baseline, ..Study::new(space, trials) }
     }
 
     /// The baseline and a batch of eight times the size.

@@ -291,7 +291,7 @@ mod tests {
     use super::*;
     use crate::machine::{
         Ceiling, Disk, GpuFacts, Holder, Host, Library, MeterState, Mig, Pcie, Power, Processors, Warning,
-        ceilings::{FORMAT, Kind},
+        ceilings::Kind,
     };
 
     const GIB: u64 = 1 << 30;
@@ -315,17 +315,8 @@ mod tests {
     }
 
     fn ceilings(measured: &[(Kind, Ceiling)]) -> Ceilings {
-        Ceilings {
-            format: FORMAT,
-            uuid: "GPU-1".to_owned(),
-            name: "NVIDIA H200".to_owned(),
-            driver: "580.95.05".to_owned(),
-            gputune_version: String::new(),
-            measured_at: 0,
-            elapsed_s: 20.0,
-            measured: measured.iter().copied().collect(),
-            absent: BTreeMap::new(),
-        }
+        let measured = measured.iter().copied().collect();
+        Ceilings { name: "NVIDIA H200".to_owned(), measured, ..Ceilings::default() }
     }
 
     fn gpu() -> GpuFacts {

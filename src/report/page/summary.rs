@@ -342,8 +342,6 @@ pub(super) fn about(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::model::{Failure, Goal, MemoryUse, Objective, Outcome, Parameter, Purpose, Space};
 
@@ -361,15 +359,7 @@ mod tests {
         let [first, second] = [0, 1].map(|at| space.config(at).unwrap());
         let baseline = Trial::new(1, Purpose::Baseline, first.clone(), baseline);
         let other = Trial::new(2, Purpose::Search, second, measured(1 << 10));
-        let study = Study {
-            history: [baseline, other].into_iter().collect(),
-            baseline: Some(first),
-            objective,
-            stopped: StopReason::ProbesSpent,
-            elapsed: Duration::from_secs(9),
-            side_by_side: None,
-            space: space.into(),
-        };
+        let study = Study { baseline: Some(first), objective, ..Study::new(space, [baseline, other]) };
         headline(&study, &study.best().unwrap()).1
     }
 
