@@ -55,10 +55,7 @@ pub(super) fn run(args: &Args) -> super::Result {
         let columns = colour::columns_of_stdout().unwrap_or(usize::MAX);
         stdout::print(&text(&spec, &earlier, &first, (&protection, &out), columns))?;
     }
-    diagnostic::print_left_out(&spec.left_out);
-    for warning in &spec.warnings {
-        diagnostic::print_warning(warning);
-    }
+    diagnostic::print_notes(&spec.left_out, &spec.warnings, false);
     steps::warn(&protection);
     if let Err(error) = spec.device() {
         diagnostic::print_warning(&error.to_string());

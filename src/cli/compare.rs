@@ -69,13 +69,10 @@ pub(super) fn run(args: &Args) -> super::Result {
     let spec = Spec::load(&args.config)?;
     let search = args.search.clone().unwrap_or_else(|| folder::default_for(&args.config));
     let contenders = [contender(&spec, &search, ("A", &args.a))?, contender(&spec, &search, ("B", &args.b))?];
-    diagnostic::print_left_out(&spec.left_out);
+    diagnostic::print_notes(&spec.left_out, &spec.warnings, args.quiet);
     let device = spec.device()?;
     let out = args.out.clone().unwrap_or_else(|| folder::beside(&args.config, "-compare"));
     let out = folder::prepare(&out)?;
-    if !args.quiet {
-        spec.warnings.iter().for_each(|warning| diagnostic::print_warning(warning));
-    }
     let stop = interrupt::before_probes()?;
     let (samples, limits) = (Samples::of(&spec), spec.limits);
     let mut prober = steps::prober(steps::of_spec(spec.step, &device), &out, args.quiet)?;

@@ -156,10 +156,7 @@ fn examine(args: &Args) -> super::Result {
 
 fn of_spec(path: &Path, args: &Args) -> Result<Subject, Failed> {
     let spec = Spec::load(path)?;
-    diagnostic::print_left_out(&spec.left_out);
-    if !args.quiet {
-        spec.warnings.iter().for_each(|warning| diagnostic::print_warning(warning));
-    }
+    diagnostic::print_notes(&spec.left_out, &spec.warnings, args.quiet);
     let device = spec.device()?;
     let is_as_it_is = spec.is_baseline_as_it_is && args.set.is_empty();
     let settings = if is_as_it_is {

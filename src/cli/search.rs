@@ -112,8 +112,7 @@ fn search(args: Args) -> super::Result {
     let step = steps::of_spec(spec.step, &device);
     let tuner = places.tuner(spec.space, &step, &out, quiet)?;
     if !quiet {
-        diagnostic::print_left_out(&spec.left_out);
-        spec.warnings.iter().for_each(|warning| diagnostic::print_warning(warning));
+        diagnostic::print_notes(&spec.left_out, &spec.warnings, false);
     }
     let mut tuner = tuner
         .objective(spec.objective)

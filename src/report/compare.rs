@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::redact::redacted;
-use crate::model::{Direction, Estimate, GpuUse, Parameter, Settings, Trial};
+use crate::model::{Direction, Estimate, Goal, GpuUse, Parameter, Settings, Trial};
 use crate::search::{Kept, Study};
 
 /// One of the two searches; its name is the folder as the user gave it.
@@ -26,8 +26,8 @@ pub struct Side<'s> {
 pub struct Comparison {
     format: u32,
     /// The compared metric: the objective of both studies, or throughput if their objectives differ or have several metrics.
-    pub(super) metric: String,
-    pub(super) direction: Direction,
+    #[serde(flatten)]
+    pub(super) goal: Goal,
     pub(super) a: SideReport,
     pub(super) b: SideReport,
     /// How many times better the best of B is than the best of A: B/A, or A/B if less is better.
@@ -127,18 +127,17 @@ impl Comparison {
     /// Compares two studies.
     pub fn of(a: &Side<'_>, b: &Side<'_>) -> Self {
         let (study_a, study_b) = (&a.kept.study, &b.kept.study);
-        let (metric, direction) = metric_of(study_a, study_b);
+        let goal = goal_of(study_a, study_b);
         let shared = shared_names(study_a, study_b);
-        let (ours, theirs) =
-            (entries(study_a, &metric, direction, &shared), entries(study_b, &metric, direction, &shared));
-        let (report_a, report_b) = (side(a, &metric), side(b, &metric));
+        let (ours, theirs) = (entries(study_a, &goal, &shared), entries(study_b, &goal, &shared));
+        let (report_a, report_b) = (side(a, &goal.metric), side(b, &goal.metric));
         let numbers = |side: &SideReport| side.best.as_ref().and_then(|best| best.estimate);
-        let speedup = numbers(&report_a).zip(numbers(&report_b)).and_then(|(a, b)| times_better(direction, a, b));
+        let speedup = numbers(&report_a).zip(numbers(&report_b)).and_then(|(a, b)| times_better(goal.direction, a, b));
         let at: HashMap<String, &Entry> = theirs.iter().map(|entry| (entry.config.line(), entry)).collect();
         let mut configs: Vec<Both> = Vec::new();
         for entry in &ours {
             let Some(other) = at.get(&entry.config.line()) else { continue };
-            let Some(ratio) = times_better(direction, entry.estimate, other.estimate) else { continue };
+            let Some(ratio) = times_better(goal.direction, entry.estimate, other.estimate) else { continue };
             let marks = marks(&entry.config, [(study_a, &report_a), (study_b, &report_b)], &shared);
             let (config, change) = (entry.config.clone(), change(ratio));
             configs.push(Both { config, a: entry.estimate, b: other.estimate, ratio, change, marks });
@@ -149,19 +148,7 @@ impl Comparison {
         let alone = (alone(study_a, study_b, &shared), self::alone(study_b, study_a, &shared));
         let differences = differences(a, b);
         let change = speedup.map(change);
-        Self {
-            format: FORMAT,
-            metric,
-            direction,
-            a: report_a,
-            b: report_b,
-            speedup,
-            change,
-            configs,
-            lost,
-            alone,
-            differences,
-        }
+        Self { format: FORMAT, goal, a: report_a, b: report_b, speedup, change, configs, lost, alone, differences }
     }
 
     /// Returns the reason if B is a regression: B has no best config though A has one, or B's best is worse by more
@@ -177,7 +164,7 @@ impl Comparison {
             format!(
                 "the best of B is {:.1} % worse than the best of A in {}, but at most {:.1} % are allowed",
                 (1.0 - ratio.value) * 100.0,
-                self.metric,
+                self.goal.metric,
                 most * 100.0
             )
         })
@@ -185,15 +172,13 @@ impl Comparison {
 }
 
 /// Returns the metric of both studies, or throughput if their objectives differ or have several metrics.
-fn metric_of(a: &Study, b: &Study) -> (String, Direction) {
+fn goal_of(a: &Study, b: &Study) -> Goal {
     let of = |study: &Study| {
         let is_single = study.objective.goals().len() == 1;
-        is_single.then(|| (study.objective.metric().to_owned(), study.objective.direction()))
+        is_single.then(|| Goal::new(study.objective.metric(), study.objective.direction()))
     };
-    match (of(a), of(b)) {
-        (Some(a), Some(b)) if a == b => a,
-        _ => ("throughput".to_owned(), Direction::Maximize),
-    }
+    let known = of(a).filter(|goal| of(b).as_ref() == Some(goal));
+    known.unwrap_or_else(|| Goal::new("throughput", Direction::Maximize))
 }
 
 /// Returns the parameters that both spaces have.
@@ -209,15 +194,15 @@ fn restricted(settings: &Settings, names: &[String]) -> Settings {
 
 /// Returns the value of each config, reduced to the parameters that both studies have. If several configs become equal,
 /// the best counts.
-fn entries(study: &Study, metric: &str, direction: Direction, shared: &[String]) -> Vec<Entry> {
-    let is_own = study.objective.goals().len() == 1 && study.objective.metric() == metric;
+fn entries(study: &Study, goal: &Goal, shared: &[String]) -> Vec<Entry> {
+    let is_own = study.objective.goals().len() == 1 && study.objective.metric() == goal.metric;
     let all: Vec<(Settings, Estimate)> = if is_own {
         study.ranking().into_iter().map(|entry| (study.settings(&entry.config), entry.estimate)).collect()
     } else {
         let ranked = study.history.searched().filter(|trial| is_ranked(study, trial));
         ranked
             .filter_map(|trial| {
-                let estimate = study.objective.estimate_of(metric, trial.outcome.measurement()?)?;
+                let estimate = study.objective.estimate_of(&goal.metric, trial.outcome.measurement()?)?;
                 Some((study.settings(&trial.config), estimate))
             })
             .collect()
@@ -227,7 +212,7 @@ fn entries(study: &Study, metric: &str, direction: Direction, shared: &[String])
     for (settings, estimate) in all {
         let config = restricted(&settings, shared);
         match at.get(&config.line()).and_then(|&at| found.get_mut(at)) {
-            Some(known) if is_better(direction, estimate.value, known.estimate.value) => known.estimate = estimate,
+            Some(known) if goal.score(estimate.value) > goal.score(known.estimate.value) => known.estimate = estimate,
             Some(_) => {}
             None => {
                 at.insert(config.line(), found.len());
@@ -236,13 +221,6 @@ fn entries(study: &Study, metric: &str, direction: Direction, shared: &[String])
         }
     }
     found
-}
-
-fn is_better(direction: Direction, value: f64, than: f64) -> bool {
-    match direction {
-        Direction::Maximize => value > than,
-        Direction::Minimize => value < than,
-    }
 }
 
 /// Returns how many times better `b` is; `None` unless both values are finite and positive.

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::figure::{Axis, Drawing, Figure, Mark, Scale, Series, Tick, Unit};
 use super::row::result_name;
-use crate::model::{Config, Direction, Estimate, Judgement, Outcome, Parameter, Trial, Value};
+use crate::model::{Config, Estimate, Judgement, Outcome, Parameter, Trial, Value};
 use crate::search::{Best, Study};
 
 /// A kind of figure, which has a section of its own on the page.
@@ -127,10 +127,8 @@ impl<'s> Studied<'s> {
 
     /// Returns true if `a` is a better value of the objective than `b`.
     pub(super) fn is_better(&self, a: f64, b: f64) -> bool {
-        match self.study.objective.direction() {
-            Direction::Maximize => a > b,
-            Direction::Minimize => a < b,
-        }
+        let objective = &self.study.objective;
+        objective.score(a) > objective.score(b)
     }
 }
 
