@@ -1,6 +1,6 @@
 //! Makes the report on the best config, with its command and how it compares with the device's ceilings.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use gputune::init::edits::{edits, file_edits};
 use gputune::machine::{Ceilings, Device, ceilings};
@@ -11,28 +11,10 @@ use gputune::search::{Study, WarmStart};
 
 use super::paths;
 
-/// The paths that a rendered command needs: of gputune, and of the trial's folder.
-#[derive(Debug)]
-pub(super) struct Ran {
-    pub(super) gputune: PathBuf,
-    pub(super) probe_dir: PathBuf,
-}
-
-impl Ran {
-    /// Makes the paths for the trial `number` of a search with the folder `out`.
-    pub(super) fn new(out: &Path, number: u32) -> Self {
-        Self { gputune: paths::gputune_path(), probe_dir: CommandProber::probe_dir(out, number) }
-    }
-
-    /// Makes the paths for the trial that found a config.
-    pub(super) fn of(study: &Study, config: &Settings, out: &Path) -> Self {
-        Self::new(out, number_of(study, config))
-    }
-
-    /// Combines the paths with a command.
-    pub(super) fn with<'c>(&'c self, step: &'c StepTemplate, space: &'c Space) -> Run<'c> {
-        Run { step, space: Some(space), gputune: &self.gputune, probe_dir: &self.probe_dir }
-    }
+/// Combines a command with the paths that it needs: of gputune, and of the folder of the trial `number`.
+pub(super) fn run_of<'c>(step: &'c StepTemplate, space: &'c Space, out: &Path, number: u32) -> Run<'c> {
+    let probe_dir = CommandProber::probe_dir(out, number);
+    Run { step, space: Some(space), gputune: paths::gputune_path(), probe_dir }
 }
 
 /// Returns the number of the trial that found a config; 0 if no trial did. Numbers of trials begin at 1.
@@ -56,9 +38,9 @@ pub(super) fn report(
 
 /// Adds the command of the best config, the edits for the user's files, the hook's settings and the learning rate.
 fn with_command(best: BestReport, study: &Study, template: &StepTemplate, device: &Device, out: &Path) -> BestReport {
-    let ran = Ran::of(study, &best.config, out);
+    let run = run_of(template, &study.space, out, number_of(study, &best.config));
     let set = best.to_set().clone();
-    let words = template.words(&set, &ran.gputune, &ran.probe_dir);
+    let words = template.words(&set, &run.gputune, &run.probe_dir);
     let words: Vec<String> = words.into_iter().map(|word| word.text).collect();
     let baseline = best.baseline.as_ref().map(|baseline| baseline.config.clone());
     let baseline = baseline.or_else(|| study.baseline.as_ref().map(|config| study.settings(config)));
@@ -68,7 +50,7 @@ fn with_command(best: BestReport, study: &Study, template: &StepTemplate, device
     BestReport {
         applied: applied.map(|(applied, value)| (applied.name.clone(), value.clone())).collect(),
         edits: Some(edits),
-        command: Some(ran.with(template, &study.space).command_line(&set)),
+        command: Some(run.command_line(&set)),
         cwd: Some(template.cwd.display().to_string()),
         learning_rate: LearningRate::of(study, Some(template)),
         ..best

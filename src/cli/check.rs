@@ -1,7 +1,6 @@
 //! `gputune check`: shows what a search would do, without starting anything. `docs/design/json.md` describes its JSON.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use gputune::model::{
     quantity::show_duration,
 };
 use gputune::probe::{Protection, adapter::Apply};
-use gputune::report;
+use gputune::report::Page;
 use gputune::search::{
     Earlier, STRATEGIES,
     strategy::{self, View},
@@ -18,9 +17,12 @@ use gputune::search::{
 use gputune::spec::{Spec, SpecError};
 use serde::Serialize;
 
-use super::best::Ran;
+use super::best::run_of;
 use super::exit::Exit;
 use super::{colour, diagnostic, folder, paths, stdout, steps};
+
+/// The width of the labels, in columns.
+const LABEL: usize = 11;
 
 /// Show the space, the baseline and the first commands of a search; start nothing
 #[derive(Debug, clap::Args)]
@@ -50,13 +52,10 @@ pub(super) fn run(args: &Args) -> super::Result {
     if args.json {
         stdout::print_json(&json(&spec, &first, &protection, &out))?;
     } else {
-        let text = text(&spec, &earlier, &first, &protection, &out);
-        stdout::print(&colour::columns_of_stdout().map_or_else(|| text.clone(), |columns| wrapped(&text, columns)))?;
+        let columns = colour::columns_of_stdout().unwrap_or(usize::MAX);
+        stdout::print(&text(&spec, &earlier, &first, (&protection, &out), columns))?;
     }
-    diagnostic::print_left_out(&spec.left_out);
-    for warning in &spec.warnings {
-        diagnostic::print_warning(warning);
-    }
+    diagnostic::print_notes(&spec.left_out, &spec.warnings, false);
     steps::warn(&protection);
     if let Err(error) = spec.device() {
         diagnostic::print_warning(&error.to_string());
@@ -64,12 +63,18 @@ pub(super) fn run(args: &Args) -> super::Result {
     Ok(Exit::Found)
 }
 
-fn text(spec: &Spec, earlier: &[Earlier], first: &[First], protection: &Protection, out: &Path) -> String {
-    let mut text = String::new();
+fn text(
+    spec: &Spec,
+    earlier: &[Earlier],
+    first: &[First],
+    (protection, out): (&Protection, &Path),
+    columns: usize,
+) -> String {
+    let mut page = Page::new(LABEL, columns);
     let apply = &spec.step.template().apply;
-    describe_space(&spec.space, apply, &mut text);
+    describe_space(&spec.space, apply, &mut page);
     if let Some(adapter) = apply.adapter {
-        let _ = writeln!(text, "adapter    {}: {}", adapter.name, adapter.about);
+        page.line("adapter", &format!("{}: {}", adapter.name, adapter.about));
     }
     let baseline = match &spec.baseline {
         Some(baseline) if spec.is_baseline_as_it_is => format!("{}, else the unmodified job", baseline.line()),
@@ -77,51 +82,32 @@ fn text(spec: &Spec, earlier: &[Earlier], first: &[First], protection: &Protecti
         None if spec.is_baseline_as_it_is => "the unmodified job: the first probe sets nothing".to_owned(),
         None => "none: there will be no speedup".to_owned(),
     };
-    let _ = writeln!(text, "baseline   {baseline}");
+    page.line("baseline", &baseline);
     if spec.objective != Objective::default() {
-        let _ = writeln!(text, "objective  {}", objective_words(&spec.objective));
+        page.line("objective", &objective_words(&spec.objective));
     }
     let about = STRATEGIES.iter().find(|entry| entry.name == spec.strategy).map_or("", |entry| entry.about);
-    let _ = writeln!(text, "strategy   {}: {about}", spec.strategy);
+    page.line("strategy", &format!("{}: {about}", spec.strategy));
     for study in earlier {
         let (trials, in_common, all) = (study.trials(), study.in_common(), spec.space.parameters().len());
         let line = format!("{trials} trials of {}, {in_common} of {all} parameters in common", study.place());
-        let _ = writeln!(text, "warm start {line}");
+        page.line("warm start", &line);
     }
     for (at, First { command, applied, files }) in first.iter().enumerate() {
-        let _ = writeln!(text, "{:<10} {command}", if at == 0 { "commands" } else { "" });
+        // Commands stay whole, so that they can be copied.
+        page.add(&format!("{:<LABEL$}{command}", if at == 0 { "commands" } else { "" }));
         let applied: Vec<String> = applied.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let mut with = Page::new(LABEL + 2, columns);
         for words in Some(applied.join(" ")).filter(|words| !words.is_empty()).iter().chain(files) {
-            let _ = writeln!(text, "{:<10}   with {words}", "");
+            with.line("", &format!("with {words}"));
         }
+        page.append(with);
     }
-    let _ = writeln!(text, "in         {}", spec.step.template().cwd.display());
-    let _ = writeln!(text, "{}", steps::writes_line(protection));
-    describe_time(spec, &mut text);
-    let _ = writeln!(text, "folder     {}", out.display());
-    text
-}
-
-/// Wraps the texts behind their labels. Commands stay whole, so that they can be copied.
-fn wrapped(text: &str, columns: usize) -> String {
-    const LABEL: usize = 11;
-    let (mut all, mut is_command) = (String::new(), false);
-    for line in text.lines() {
-        let (label, words) = line.split_at_checked(LABEL).unwrap_or((line, ""));
-        is_command = label.starts_with("commands") || (is_command && label.trim().is_empty());
-        let blanks = words.len() - words.trim_start().len();
-        if is_command && blanks == 0 {
-            all = all + line + "\n";
-            continue;
-        }
-        let lines = report::wrap(words.trim_start(), columns.saturating_sub(LABEL + blanks));
-        for (at, part) in lines.iter().enumerate() {
-            let label = if at == 0 { label } else { "" };
-            all += format!("{label:<LABEL$}{:blanks$}{part}", "").trim_end();
-            all.push('\n');
-        }
-    }
-    all
+    page.line("in", &spec.step.template().cwd.display().to_string());
+    page.line("writes", &protection.line());
+    page.line("time", &time_words(spec));
+    page.line("folder", &out.display().to_string());
+    page.into_text()
 }
 
 /// Describes the objective: its goals, their weights and its constraints.
@@ -150,7 +136,7 @@ fn sets(apply: &Apply, name: &str) -> Option<String> {
     applied.map(|applied| applied.shown())
 }
 
-fn describe_space(space: &Space, apply: &Apply, text: &mut String) {
+fn describe_space(space: &Space, apply: &Apply, page: &mut Page) {
     let parameters = space.parameters().iter().map(|parameter| {
         let condition = parameter.condition().map(|when| format!("   when {}", when.text())).unwrap_or_default();
         (parameter.name(), parameter.summary() + &condition)
@@ -158,22 +144,18 @@ fn describe_space(space: &Space, apply: &Apply, text: &mut String) {
     let derived = space.derived().iter().map(|derived| (derived.name(), format!("= {}", derived.expression().text())));
     let rows: Vec<(&str, String)> = parameters.chain(derived).collect();
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    for (at, (name, definition)) in rows.iter().enumerate() {
+    let row = |(name, definition): &(&str, String)| {
         let target = sets(apply, name).map(|target| format!("   sets {target}")).unwrap_or_default();
-        let _ = writeln!(text, "{:<10} {name:<width$}  {definition}{target}", if at == 0 { "space" } else { "" });
-    }
-    for (at, rule) in space.rules().iter().enumerate() {
-        let _ = writeln!(text, "{:<10} {}", if at == 0 { "rules" } else { "" }, rule.text());
-    }
+        format!("{name:<width$}  {definition}{target}")
+    };
+    page.lines("space", rows.iter().map(row));
+    page.lines("rules", space.rules().iter().map(|rule| rule.text()));
     let without = space.raw_size().map_or_else(|| "more than 2^126".to_owned(), |size| Count::Exact(size).to_string());
     let counted = space.count();
     let number = if counted == Count::Unknown { counted.in_words() } else { counted.to_string() };
-    let _ = writeln!(text, "configs    {number} ({without} without conditions and rules)");
+    page.line("configs", &format!("{number} ({without} without conditions and rules)"));
     if space.first().is_none() {
-        let _ = writeln!(
-            text,
-            "           no config that satisfies the rules was found quickly: a search continues to look"
-        );
+        page.line("", "no config that satisfies the rules was found quickly: a search continues to look");
     }
 }
 
@@ -215,11 +197,11 @@ fn first(spec: &Spec, earlier: &[Earlier], out: &Path) -> Vec<First> {
     let command = |(at, config): (usize, &Config)| {
         let settings = spec.space.settings(config);
         let number = u32::try_from(at + 1).unwrap_or(u32::MAX);
-        let ran = Ran::new(&paths::absolute(out), number);
+        let run = run_of(template, &spec.space, &paths::absolute(out), number);
         let applied = template.apply.by_hook(&settings);
-        let rendered = template.render(&settings, &ran.gputune, &ran.probe_dir);
+        let rendered = template.render(&settings, &run.gputune, &run.probe_dir);
         First {
-            command: ran.with(template, &spec.space).command_line(&settings),
+            command: run.command_line(&settings),
             applied: applied.map(|(applied, value)| (applied.name.clone(), value.clone())).collect(),
             files: rendered.files.iter().map(|(path, _)| path.display().to_string()).collect(),
         }
@@ -227,7 +209,8 @@ fn first(spec: &Spec, earlier: &[Earlier], out: &Path) -> Vec<First> {
     first.iter().enumerate().map(command).collect()
 }
 
-fn describe_time(spec: &Spec, text: &mut String) {
+/// Returns the time of the search, and the number of probes for which it is enough.
+fn time_words(spec: &Spec) -> String {
     let (limits, budget) = (spec.limits, spec.budget);
     let probes = match spec.space.count() {
         Count::Exact(count) => budget.probes.min(u32::try_from(count).unwrap_or(u32::MAX)),
@@ -246,7 +229,7 @@ fn describe_time(spec: &Spec, text: &mut String) {
             format!("enough for {fit} of {probes} probes at most, even if the step starts at once")
         }
     };
-    let _ = writeln!(text, "time       {}: {fits}", show_duration(budget.time));
+    format!("{}: {fits}", show_duration(budget.time))
 }
 
 #[derive(Serialize)]
@@ -316,26 +299,5 @@ fn json<'r>(spec: &'r Spec, commands: &'r [First], protection: &Protection, out:
         probes: spec.budget.probes,
         out: out.display().to_string(),
         gputune_version: env!("CARGO_PKG_VERSION"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn texts_are_wrapped_behind_their_labels_and_commands_are_not() {
-        let text = "space      batch  8, 16 ... 64   sets dataloader.batch_size\n\
-                    commands   python3 train.py --batch-size 8 --workers 4\n\
-                    \u{20}            with dataloader.batch_size=8 dataloader.num_workers=4\n\
-                    in         /home/user\n";
-        let expected = "space      batch  8, 16 ... 64   sets\n\
-                        \u{20}          dataloader.batch_size\n\
-                        commands   python3 train.py --batch-size 8 --workers 4\n\
-                        \u{20}            with dataloader.batch_size=8\n\
-                        \u{20}            dataloader.num_workers=4\n\
-                        in         /home/user\n";
-        assert_eq!(wrapped(text, 41), expected);
-        assert_eq!(wrapped(text, 100), text);
     }
 }

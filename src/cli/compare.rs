@@ -16,6 +16,7 @@ use gputune::spec::Spec;
 use super::asked::assignment;
 use super::exit::{Exit, Failed};
 use super::probe::chosen;
+use super::progress::Show;
 use super::steps::{self, Samples};
 use super::{diagnostic, folder, interrupt, paths, report, stdout};
 use shown::Line;
@@ -68,13 +69,10 @@ pub(super) fn run(args: &Args) -> super::Result {
     let spec = Spec::load(&args.config)?;
     let search = args.search.clone().unwrap_or_else(|| folder::default_for(&args.config));
     let contenders = [contender(&spec, &search, ("A", &args.a))?, contender(&spec, &search, ("B", &args.b))?];
-    diagnostic::print_left_out(&spec.left_out);
+    diagnostic::print_notes(&spec.left_out, &spec.warnings, args.quiet);
     let device = spec.device()?;
     let out = args.out.clone().unwrap_or_else(|| folder::beside(&args.config, "-compare"));
     let out = folder::prepare(&out)?;
-    if !args.quiet {
-        spec.warnings.iter().for_each(|warning| diagnostic::print_warning(warning));
-    }
     let stop = interrupt::before_probes()?;
     let (samples, limits) = (Samples::of(&spec), spec.limits);
     let mut prober = steps::prober(steps::of_spec(spec.step, &device), &out, args.quiet)?;
@@ -83,9 +81,10 @@ pub(super) fn run(args: &Args) -> super::Result {
             "A and B are the same config: the result shows how small a difference this machine can measure",
         );
     }
-    let mut line = Line::new(args.quiet);
+    let mut line = Line::new(Show::new(args.quiet, &stop));
     let fought = fight(&mut prober, &contenders, (&limits, args), &stop, &mut line);
-    line.clear();
+    // Removes the moving line.
+    drop(line);
     let duelled = fought.map_err(|error| samples.failed(&error))?;
     if !duelled.disturbances.is_empty() {
         diagnostic::print_warning(&format!("it was disturbed, repeat it: {}", duelled.disturbances.join("; ")));
@@ -231,28 +230,4 @@ fn of_study(spec: &Spec, study: &Study, config: &Config) -> Result<Config, Strin
     let settings = study.space.settings(config).chosen(&spec.space);
     let found = if config.is_as_it_is() { spec.space.as_it_is_with(&settings) } else { spec.space.locate(&settings) };
     found.map_err(|error| error.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_ways_to_name_a_config_are_told_apart() {
-        let is = |text: &str| match named(text) {
-            Ok(Named::Baseline) => "baseline".to_owned(),
-            Ok(Named::Best) => "best".to_owned(),
-            Ok(Named::Trial(number)) => format!("trial {number}"),
-            Ok(Named::Settings(set)) => format!("{set:?}"),
-            Err(message) => message,
-        };
-        assert_eq!(is("baseline"), "baseline");
-        assert_eq!(is(" best"), "best");
-        assert_eq!((is("12"), is("#12")), ("trial 12".to_owned(), "trial 12".to_owned()));
-        assert_eq!(is("x=1, y = two"), r#"[("x", "1"), ("y", "two")]"#);
-        assert_eq!(is("12a"), "write NAME=VALUE, such as batch_size=64");
-        assert_eq!(is("#"), "write NAME=VALUE, such as batch_size=64");
-        assert_eq!(is(""), "it is empty");
-        assert_eq!(is("99999999999"), "there are not so many trials");
-    }
 }

@@ -1,19 +1,17 @@
 //! `gputune diagnose`: finds the bottleneck of a training job, the gain from removing it, and the remedies.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use gputune::diagnosis::{Around, Differential, Examined, Note, Ran, Session, SessionError};
 use gputune::machine::{Device, Machine};
 use gputune::model::{Outcome, Settings, Space, quantity, quantity::show_duration};
 use gputune::probe::{CommandProber, CommandStep, Effort, Limits, Prober, escaped};
-use gputune::report::{self, Occasion, emit::shell_word, shown_estimate};
+use gputune::report::{self, Occasion, Tone, emit::shell_word, shown_estimate};
 use gputune::spec::Spec;
 
 use super::exit::{Exit, Failed};
-use super::live::Live;
+use super::progress::Show;
 use super::steps::{self, Bare};
 use super::{asked, colour, diagnostic, folder, init, interrupt, paths, probe, stdout};
 
@@ -134,7 +132,7 @@ fn examine(args: &Args) -> super::Result {
         time: args.time,
         stop: &stop,
     };
-    let mut said = Said::new(args.quiet, &stop);
+    let mut said = Said { show: Show::new(args.quiet, &stop), what: "" };
     let examined = session.run(&mut |note| said.hear(note));
     // Removes the moving line.
     drop(said);
@@ -158,10 +156,7 @@ fn examine(args: &Args) -> super::Result {
 
 fn of_spec(path: &Path, args: &Args) -> Result<Subject, Failed> {
     let spec = Spec::load(path)?;
-    diagnostic::print_left_out(&spec.left_out);
-    if !args.quiet {
-        spec.warnings.iter().for_each(|warning| diagnostic::print_warning(warning));
-    }
+    diagnostic::print_notes(&spec.left_out, &spec.warnings, args.quiet);
     let device = spec.device()?;
     let is_as_it_is = spec.is_baseline_as_it_is && args.set.is_empty();
     let settings = if is_as_it_is {
@@ -266,41 +261,28 @@ fn label(which: Option<Differential>) -> &'static str {
     which.map_or("the unmodified job", |which| which.row().label)
 }
 
-/// Shows the notes of a running diagnosis on standard error: a moving line on a terminal, plain lines elsewhere.
-enum Said {
-    Nothing,
-    Lines,
-    Moving { line: Live, what: &'static str },
+/// Shows the notes of a running diagnosis.
+struct Said {
+    show: Show,
+    /// The running probe.
+    what: &'static str,
 }
 
 impl Said {
-    /// Begins to show the notes. The key `q` sets `stop`.
-    fn new(quiet: bool, stop: &Arc<AtomicBool>) -> Self {
-        match (quiet, Live::is_possible()) {
-            (true, _) => Self::Nothing,
-            (false, false) => Self::Lines,
-            (false, true) => Self::Moving { line: Live::begin(Arc::clone(stop)), what: "" },
-        }
-    }
-
     fn hear(&mut self, note: &Note<'_>) {
-        match (note, self) {
-            (Note::Begins(which), Self::Moving { line, what }) => {
-                *what = label(*which);
-                line.note(&format!("{what}: starts"));
+        match note {
+            Note::Begins(which) => {
+                self.what = label(*which);
+                self.show.note(&format!("{}: starts", self.what));
             }
-            (Note::Progress(progress), Self::Moving { line, what }) => {
+            Note::Progress(progress) => {
                 let rate = progress.throughput.map(|rate| shown_estimate(rate, &progress.unit));
                 let rate = rate.unwrap_or_else(|| format!("{} steps", progress.steps));
-                line.note(&format!("{what}: {} {rate}", show_duration(progress.elapsed)));
+                self.show.note(&format!("{}: {} {rate}", self.what, show_duration(progress.elapsed)));
             }
-            (Note::Ended(which, ran, took), said) => {
+            Note::Ended(which, ran, took) => {
                 let text = format!("{:<17} {} ({})", label(*which), result_words(ran), show_duration(*took));
-                match said {
-                    Self::Nothing => {}
-                    Self::Lines => say!("{text}"),
-                    Self::Moving { line, .. } => line.say(&text),
-                }
+                self.show.say(&text, Tone::Plain);
             }
             // The report covers all other notes.
             _ => {}

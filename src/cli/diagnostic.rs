@@ -1,7 +1,7 @@
 //! Prints errors, warnings and notes on standard error.
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
-use gputune::spec::SpecError;
+use gputune::spec::{LeftOut, SpecError};
 
 use super::colour;
 
@@ -53,11 +53,10 @@ pub(super) fn print_error(message: &str, last_lines: &[String], hint: Option<&st
     }
 }
 
-/// Prints the parts of the spec's space that this machine excludes.
-pub(super) fn print_left_out(left_out: &[gputune::spec::LeftOut]) {
-    for left_out in left_out {
-        say!("note: {}", left_out.line());
-    }
+/// Prints the parts of a spec's space that this machine excludes, and unless `quiet` is true, the spec's warnings.
+pub(super) fn print_notes(left_out: &[LeftOut], warnings: &[String], quiet: bool) {
+    left_out.iter().for_each(|left_out| say!("note: {}", left_out.line()));
+    warnings.iter().filter(|_| !quiet).for_each(|warning| print_warning(warning));
 }
 
 pub(super) fn print_note(message: &str) {

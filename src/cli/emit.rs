@@ -12,7 +12,7 @@ use gputune::search::{Kept, Study};
 use gputune::spec::Spec;
 
 use super::apply::{Change, Language, difference};
-use super::best::Ran;
+use super::best::{number_of, run_of};
 use super::exit::{Exit, Failed};
 use super::{diagnostic, folder, paths, report, stdout};
 
@@ -186,10 +186,10 @@ pub(super) fn print(
     step: &StepTemplate,
     out: &Path,
 ) -> Result<(), Failed> {
-    let (ran, next) = (Ran::of(study, &best.config, out), best.next());
-    let (run, next, space) = (Some(ran.with(step, &study.space)), next.as_deref(), Some(&*study.space));
-    let settings = &settings_for(format, best);
-    write(format, &Chosen { settings, apply: &step.apply.applied, space, run, next })
+    let run = run_of(step, &study.space, out, number_of(study, &best.config));
+    let (settings, next) = (&settings_for(format, best), best.next());
+    let (space, apply) = (Some(&*study.space), &step.apply.applied);
+    write(format, &Chosen { settings, apply, space, run: Some(&run), next: next.as_deref() })
 }
 
 /// Returns the settings that a format writes: for arguments, variables and commands only the settings to apply.
@@ -203,9 +203,8 @@ fn settings_for(format: &Format, best: &BestReport) -> Settings {
 
 /// Checks, before the search and not at its end, that the format works for the spec's command.
 pub(super) fn check(format: &Format, spec: &Spec) -> Result<(), Failed> {
-    let (ran, nothing) = (Ran::new(Path::new(""), 0), Settings::default());
-    let run = Some(ran.with(spec.step.template(), &spec.space));
-    written(format, &Chosen { run, next: Some(""), ..Chosen::of(&nothing) }).map(|_| ())
+    let (run, nothing) = (run_of(spec.step.template(), &spec.space, Path::new(""), 0), Settings::default());
+    written(format, &Chosen { run: Some(&run), next: Some(""), ..Chosen::of(&nothing) }).map(|_| ())
 }
 
 fn write(format: &Format, chosen: &Chosen<'_>) -> Result<(), Failed> {

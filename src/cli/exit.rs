@@ -6,73 +6,63 @@ use std::process::ExitCode;
 use gputune::machine::NoGpu;
 use gputune::model::{LocateError, outcome::with_causes};
 use gputune::probe::{ProbeError, worker::WorkerError};
+use gputune::report::wrap;
 use gputune::spec::SpecError;
 
 use super::{colour, diagnostic};
 
-/// How a command ends. `rows!` below gives the code and the meaning of each variant.
+/// How a command ends, with its exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Exit {
-    Found,
-    NothingFeasible,
-    Usage,
-    Impossible,
-    TimeLimit,
-    Preempted,
-    NodeLost,
-    NotRunnable,
-    NotFound,
-    Interrupted,
+    Found = 0,
+    NothingFeasible = 1,
+    Usage = 2,
+    Impossible = 3,
+    TimeLimit = 4,
+    Preempted = 5,
+    NodeLost = 6,
+    NotRunnable = 126,
+    NotFound = 127,
+    Interrupted = 130,
 }
 
-/// An exit code.
-pub(super) struct Row {
-    pub(super) code: u8,
-    /// The meaning, for `--help`.
-    pub(super) meaning: &'static str,
-    /// The conditions that lead to it, for the documentation.
-    #[cfg(test)]
-    pub(super) when: &'static str,
+impl Exit {
+    pub(super) fn with_code(code: u8) -> Option<Self> {
+        ROWS.iter().map(|(exit, ..)| *exit).find(|exit| exit.code() == code)
+    }
+
+    pub(super) fn code(self) -> u8 {
+        self as u8
+    }
 }
 
-macro_rules! rows {
-    ($($exit:ident = $code:literal, $meaning:literal, $when:literal;)*) => {
-        /// All exit codes; `docs/outcomes.md` lists the conditions for each code.
-        pub(super) const ROWS: &[Row] =
-            &[$(Row { code: $code, meaning: $meaning, #[cfg(test)] when: $when }),*];
-
-        impl Exit {
-            /// Returns the exit with this code.
-            pub(super) fn with_code(code: u8) -> Option<Self> {
-                match code { $($code => Some(Self::$exit),)* _ => None }
-            }
-
-            /// Returns the exit code.
-            pub(super) fn code(self) -> u8 {
-                match self { $(Self::$exit => $code),* }
-            }
-        }
-
-        impl From<Exit> for ExitCode {
-            fn from(exit: Exit) -> Self {
-                Self::from(exit.code())
-            }
-        }
-    };
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
 }
 
-rows! {
-    Found = 0, "found, or done",
-        "A config was found, or a command other than `search` succeeded.";
-    NothingFeasible = 1, "nothing feasible: no config could be measured within the limits",
+/// All exits, each with its meaning for `--help`, and the conditions that lead to it for `docs/outcomes.md`.
+pub(super) const ROWS: &[(Exit, &str, &str)] = &[
+    (Exit::Found, "found, or done", "A config was found, or a command other than `search` succeeded."),
+    (
+        Exit::NothingFeasible,
+        "nothing feasible: no config could be measured within the limits",
         "Every config failed, left too little memory, or broke a constraint. `gputune compare`: a config could not be measured, or \
          no round was complete in time. `gputune report A B --max-slowdown`: the best of B is too slow, or B found nothing. \
          `gputune probe`, `diagnose`: the config or job could not be measured, or (`probe`) may not win. `gputune emit`, `run`, \
-         `report`: the search found no feasible config.";
-    Usage = 2, "usage: wrong arguments, a mistake in the spec, or a folder that belongs to another search",
+         `report`: the search found no feasible config.",
+    ),
+    (
+        Exit::Usage,
+        "usage: wrong arguments, a mistake in the spec, or a folder that belongs to another search",
         "Wrong arguments, a mistake in the spec, rules that leave no config, a folder without a search, a damaged journal, a \
-         folder in which another search runs or ran, or a script that was edited during its search.";
-    Impossible = 3, "no answer: the command cannot be started, every config fails in the same way, nothing could be \
+         folder in which another search runs or ran, or a script that was edited during its search.",
+    ),
+    (
+        Exit::Impossible,
+        "no answer: the command cannot be started, every config fails in the same way, nothing could be \
          compared, or results cannot be written",
         "The command cannot be started or [cannot run in this environment](#failures-of-the-environment), the baseline crashed, \
          stalled or timed out, steps have no `samples`, `samples_per_step` is no positive number, processes survive SIGKILL, \
@@ -80,35 +70,47 @@ rows! {
          way](#the-same-failure-three-times), files cannot be written, or another program changed the journal during the \
          search. The search cannot tell: no probe ended in time, no time was left for a config besides the baseline, or every \
          probe of the baseline or of all other configs was disturbed. `gputune run`: the folder of the command is gone. \
-         `gputune watch`: the search failed or was killed.";
-    TimeLimit = 4, "the time limit of the search's Slurm job was reached; the same command goes on",
-        "`gputune search --slurm`: Slurm ended the job at its time limit.";
-    Preempted = 5, "the search's Slurm job was pre-empted; the same command goes on",
-        "`gputune search --slurm`: another job took the nodes, and Slurm did not requeue this job.";
-    NodeLost = 6, "the search's Slurm job has lost a node; the same command goes on",
-        "`gputune search --slurm`: a node failed, and Slurm did not requeue the job.";
-    NotRunnable = 126, "`gputune run`: the command may not be run",
-        "`gputune run`: the program of the command is a folder, or this user may not run it. Otherwise the exit code is the job's.";
-    NotFound = 127, "`gputune run`: the command is not found",
-        "`gputune run`: the program of the command is not installed, or is not in the `PATH`. Otherwise the exit code is the job's.";
-    Interrupted = 130, "interrupted; everything found until then is kept",
-        "SIGINT (Ctrl-C), SIGTERM or SIGHUP. A second signal ends gputune at once and prints nothing.";
-}
+         `gputune watch`: the search failed or was killed.",
+    ),
+    (
+        Exit::TimeLimit,
+        "the time limit of the search's Slurm job was reached; the same command goes on",
+        "`gputune search --slurm`: Slurm ended the job at its time limit.",
+    ),
+    (
+        Exit::Preempted,
+        "the search's Slurm job was pre-empted; the same command goes on",
+        "`gputune search --slurm`: another job took the nodes, and Slurm did not requeue this job.",
+    ),
+    (
+        Exit::NodeLost,
+        "the search's Slurm job has lost a node; the same command goes on",
+        "`gputune search --slurm`: a node failed, and Slurm did not requeue the job.",
+    ),
+    (
+        Exit::NotRunnable,
+        "`gputune run`: the command may not be run",
+        "`gputune run`: the program of the command is a folder, or this user may not run it. Otherwise the exit code is the job's.",
+    ),
+    (
+        Exit::NotFound,
+        "`gputune run`: the command is not found",
+        "`gputune run`: the program of the command is not installed, or is not in the `PATH`. Otherwise the exit code is the job's.",
+    ),
+    (
+        Exit::Interrupted,
+        "interrupted; everything found until then is kept",
+        "SIGINT (Ctrl-C), SIGTERM or SIGHUP. A second signal ends gputune at once and prints nothing.",
+    ),
+];
 
 /// Returns the text below the help of the program, wrapped for the terminal: clap would not indent further lines.
 pub(super) fn help() -> String {
     let columns = colour::stdout().columns.min(98);
     let mut text = String::from("Exit codes:\n");
-    for row in ROWS {
-        let mut line = format!("  {:<4}", row.code);
-        for word in row.meaning.split_whitespace() {
-            if line.chars().count() + 1 + word.chars().count() > columns {
-                text = text + &line + "\n";
-                line = " ".repeat(6);
-            }
-            line = line + " " + word;
-        }
-        text = text + &line + "\n";
+    for (exit, meaning, _) in ROWS {
+        let lines = wrap(meaning, columns.saturating_sub(7)).join(&format!("\n{:7}", ""));
+        text += &format!("  {:<4} {lines}\n", exit.code());
     }
     text + "\nDocumentation: the files README.md and docs/ of the source."
 }

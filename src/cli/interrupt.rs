@@ -48,18 +48,6 @@ pub(super) fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     Ok(flag)
 }
 
-/// Makes the first SIGINT, SIGTERM or SIGHUP end this process at once. A container's first process needs this: such signals have
-/// no default effect on it (pid_namespaces(7)).
-pub(super) fn end_at_once() -> io::Result<()> {
-    let mut signals = signals()?;
-    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        if signals.forever().next().is_some() {
-            leave();
-        }
-    })?;
-    Ok(())
-}
-
 /// Returns the signals to handle. Signals that were ignored at the start stay ignored: `nohup` ignores SIGHUP, and a shell ignores
 /// SIGINT for background commands.
 fn signals() -> io::Result<Signals> {

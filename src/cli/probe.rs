@@ -41,14 +41,11 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> super::Result {
     let path = folder::spec(args.config.as_deref())?;
     let mut spec = Spec::load(&path)?;
-    diagnostic::print_left_out(&spec.left_out);
+    diagnostic::print_notes(&spec.left_out, &spec.warnings, args.quiet);
     let device = spec.device()?;
     let config = chosen(&spec.space, spec.baseline.as_ref(), &args.set)?;
     let out = args.out.clone().unwrap_or_else(|| folder::beside(&path, "-probe"));
     let out = folder::prepare(&out)?;
-    if !args.quiet {
-        spec.warnings.iter().for_each(|warning| diagnostic::print_warning(warning));
-    }
     let stop = interrupt::before_probes()?;
     let (full_precision, samples) = (spec.full_precision(), Samples::of(&spec));
     spec.budget = Budget { probes: 1, rounds: 0, ..spec.budget };

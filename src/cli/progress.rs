@@ -26,10 +26,37 @@ pub(super) struct Progress {
     next: Instant,
 }
 
-enum Show {
+/// Shows lines on standard error, above a live view if the terminal can show it.
+pub(super) enum Show {
     Nothing,
     Lines,
     Live(Live),
+}
+
+impl Show {
+    /// Begins to show lines. The key `q` sets `stop`.
+    pub(super) fn new(quiet: bool, stop: &Arc<AtomicBool>) -> Self {
+        match (quiet, Live::is_possible()) {
+            (true, _) => Self::Nothing,
+            (false, false) => Self::Lines,
+            (false, true) => Self::Live(Live::begin(Arc::clone(stop))),
+        }
+    }
+
+    pub(super) fn say(&self, text: &str, tone: Tone) {
+        match self {
+            Self::Nothing => {}
+            Self::Lines => say!("{}", text.replace(char::is_control, " ")),
+            Self::Live(live) => live.say(&on_terminal(text, tone)),
+        }
+    }
+
+    /// Replaces the last line of the view.
+    pub(super) fn note(&self, text: &str) {
+        if let Self::Live(live) = self {
+            live.note(text);
+        }
+    }
 }
 
 const NOTE: &str = "q or Ctrl-C stops the search and keeps everything";
@@ -43,13 +70,7 @@ impl Progress {
         recovered: &Recovered,
         stop: &Arc<AtomicBool>,
     ) -> Self {
-        let show = if quiet {
-            Show::Nothing
-        } else if Live::is_possible() {
-            Show::Live(Live::begin(Arc::clone(stop)))
-        } else {
-            Show::Lines
-        };
+        let show = Show::new(quiet, stop);
         let name = spec.path.display().to_string();
         let watched = Watched::new(&name, &spec.space, &spec.objective, (spec.budget, whole_gpus), &recovered.trials);
         Self { show, objective: spec.objective.clone(), watched, file: None, page: None, next: Instant::now() }
@@ -66,7 +87,7 @@ impl Progress {
 
     pub(super) fn hear(&mut self, event: &Event<'_>) {
         self.watched.hear(event);
-        self.lines(event).iter().for_each(|(text, tone)| self.say(text, *tone));
+        self.lines(event).iter().for_each(|(text, tone)| self.show.say(text, *tone));
         if matches!(event, Event::Finished { .. } | Event::RoundEnds { .. }) {
             self.keep_page();
         }
@@ -165,14 +186,6 @@ impl Progress {
     fn keep_status(&mut self) {
         if let Some(file) = &mut self.file {
             let _ = file.write(self.watched.status());
-        }
-    }
-
-    fn say(&self, text: &str, tone: Tone) {
-        match &self.show {
-            Show::Nothing => {}
-            Show::Lines => say!("{}", text.replace(char::is_control, " ")),
-            Show::Live(live) => live.say(&on_terminal(text, tone)),
         }
     }
 }

@@ -132,8 +132,8 @@ fn outcomes() -> String {
     let (before, rest) = page.split_once(EXIT_CODES).unwrap();
     let (_, after) = rest.split_once("<!-- end -->").unwrap();
     let mut table = String::from("\n| code | when |\n|---|---|\n");
-    for row in exit::ROWS {
-        let _ = writeln!(table, "| {} | {} |", row.code, cell(row.when));
+    for (exit, _, when) in exit::ROWS {
+        let _ = writeln!(table, "| {} | {} |", exit.code(), cell(when));
     }
     format!("{before}{EXIT_CODES}{table}\n<!-- end -->{after}")
 }
@@ -151,42 +151,11 @@ fn the_pages_are_what_the_program_says() {
 
 /// Splits a shell line, also within `$(...)`, into commands and words. Knows only the syntax of the documentation.
 fn commands(line: &str) -> Vec<Vec<String>> {
-    let mut found: Vec<Vec<String>> = vec![Vec::new()];
-    let mut word: Option<String> = None;
-    // The quotes around each open `$(`, and the current quote.
-    let mut outer = Vec::new();
-    let mut quote = None;
-    let mut is_file = false;
-    let mut letters = line.chars().chain([' ']).peekable();
-    while let Some(letter) = letters.next() {
-        let begins = quote != Some('\'') && letter == '$' && letters.next_if_eq(&'(').is_some();
-        let ends = begins || quote.is_none() && (letter.is_whitespace() || "|;&()<>`".contains(letter));
-        if ends {
-            // The file of a redirection is no argument.
-            if let Some(word) = word.take().filter(|_| !std::mem::take(&mut is_file)) {
-                found.last_mut().unwrap().push(word);
-            }
-            is_file |= !begins && "<>".contains(letter);
-            if begins || "|;&()`".contains(letter) {
-                found.push(Vec::new());
-            }
-            if begins {
-                outer.push(quote.take());
-            } else if letter == ')' {
-                quote = outer.pop().flatten();
-            }
-        } else if quote == Some(letter) {
-            quote = None;
-        } else if quote.is_none() && (letter == '\'' || letter == '"') {
-            quote = Some(letter);
-            word.get_or_insert_default();
-        } else if quote.is_none() && word.is_none() && letter == '#' {
-            break;
-        } else {
-            word.get_or_insert_default().push(letter);
-        }
-    }
-    found
+    let parts = line.split("$(").flat_map(|part| part.split(['|', ';', '&', '(', ')', '`']));
+    // A part of `eval "$(...)"` may have one quote only, and no command of gputune.
+    let all = parts.filter_map(shlex::split).filter(|words| !words.is_empty());
+    // The file of a redirection is no argument.
+    all.map(|words| words.into_iter().take_while(|word| !word.starts_with(['<', '>'])).collect()).collect()
 }
 
 /// Returns gputune's arguments in a command, after any variables and launchers; `None` for other commands.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use gputune::model::{Direction, Goal, Objective, Parameter, Space, quantity::show_number};
 use gputune::probe::{Table, TableError, stats};
 use gputune::search::{STRATEGIES, journal, strategy::Entry};
-use runs::{Ending, Found, Plan, Run};
+use runs::{Ending, Plan, Run};
 use serde::Serialize;
 
 use super::exit::{Exit, Failed};
@@ -85,16 +85,16 @@ pub(super) fn run(args: &Args) -> super::Result {
         let message = format!("{} has no parameter `{name}`", args.table.display());
         return Err(Failed::usage(message).hint(format!("its parameters are {}", names.join(", "))));
     }
-    let found = Found::of(&objective, &replay);
-    let optimum = found.optimum();
     let plan = Plan {
         strategy: args.strategy,
         space: &space,
         replay: &replay,
-        found,
+        objective: &objective,
+        all: replay.scores(&objective),
         probes: args.probes,
         slots: args.slots.get(),
     };
+    let optimum = plan.optimum();
     let run = |seed| -> Result<Run, Failed> {
         if !args.until_end {
             return Ok(plan.of_probes(seed));

@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use gputune::report::{
-    BestReport, COMPARISONS, Comparison, Output, Place, REPORTS, ReportFormat, Screen, Side, Subject,
-    comparison_format, report_format,
+    BestReport, Comparison, Output, Place, REPORTS, ReportFormat, Screen, Side, Subject, report_format,
 };
 use gputune::search::Kept;
 
@@ -67,7 +66,7 @@ fn format_parser() -> impl TypedValueParser<Value = &'static ReportFormat> {
             Place::File(name) => format!("; writes {name}"),
             Place::Folder(name) => format!("; writes {name}/"),
         };
-        let two = if comparison_format(format.name).is_some() { "; also of two searches" } else { "" };
+        let two = if format.of_two.is_some() { "; also of two searches" } else { "" };
         let aliases = ALIASES.iter().filter(|(_, name)| *name == format.name).map(|(alias, _)| *alias);
         PossibleValue::new(format.name).help(format!("{}{place}{two}", format.about)).aliases(aliases)
     });
@@ -92,7 +91,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     let best = best_of(&kept);
     let screen = Screen { is_verbose: args.verbose, ..colour::stdout() };
     let screen = if args.out.is_some() { Screen { colours: false, ..screen } } else { screen };
-    let made = (format.make)(&subject(&kept, best.as_ref(), screen));
+    let made = (format.make)(&Subject { kept: &kept, best: best.as_ref(), screen });
     let output = made.map_err(|missing| Failed::new(Exit::NothingFeasible, missing))?;
     let place = match (&args.out, format.place) {
         (Some(path), _) if path.as_os_str() == "-" => None,
@@ -105,28 +104,23 @@ pub(super) fn run(args: &Args) -> super::Result {
 }
 
 fn compare(args: &Args, other: &Path) -> super::Result {
-    let format = comparison_format(args.format().name).ok_or_else(|| {
-        let names: Vec<&str> = COMPARISONS.iter().map(|format| format.name).collect();
-        Failed::usage(format!("`{}` is a format for one search", args.format().name))
+    let format = args.format();
+    let write = format.of_two.ok_or_else(|| {
+        let names: Vec<&str> = REPORTS.iter().filter(|row| row.of_two.is_some()).map(|row| row.name).collect();
+        Failed::usage(format!("`{}` is a format for one search", format.name))
             .hint(format!("of two there are {}", names.join(", ")))
     })?;
     let dir = folder::of_search(args.dir.as_deref())?;
     let (a, b) = (read(&dir)?, read(other)?);
     let names = [dir.display().to_string(), other.display().to_string()];
-    let comparison = Comparison::of(&side_of(&a, &names[0]), &side_of(&b, &names[1]));
+    let comparison = Comparison::of(&Side { name: &names[0], kept: &a }, &Side { name: &names[1], kept: &b });
     let screen = if args.out.is_some() { Screen { colours: false, ..colour::stdout() } } else { colour::stdout() };
     let place = args.out.as_deref().filter(|path| path.as_os_str() != "-");
-    write(place, Output::text((format.write)(&comparison, screen)), format.name)?;
+    write(place, Output::text(write(&comparison, screen)), format.name)?;
     match args.max_slowdown.and_then(|most| comparison.regression(most)) {
         Some(reason) => Err(Failed::new(Exit::NothingFeasible, format!("regression: {reason}"))),
         None => Ok(Exit::Found),
     }
-}
-
-/// Makes a search one side of a comparison.
-fn side_of<'k>(kept: &'k Kept, name: &'k str) -> Side<'k> {
-    let Kept { study, device, header, .. } = kept;
-    Side { name, study, device, header }
 }
 
 pub(super) fn read(place: &Path) -> Result<Kept, Failed> {
@@ -146,15 +140,11 @@ pub(super) fn best_of(kept: &Kept) -> Option<BestReport> {
     }
 }
 
-pub(super) fn subject<'k>(kept: &'k Kept, best: Option<&'k BestReport>, screen: Screen) -> Subject<'k> {
-    let Kept { folder, spec, device, step, header, lines, study, .. } = kept;
-    Subject { study, device, name: spec, best, step, folder, header, lines, screen }
-}
-
 /// Writes the page of a search into its folder. The page is made from the files there, so it can be made again later.
 pub(super) fn write_page(best: Option<&BestReport>, folder: &Path) -> Result<(), Failed> {
     let kept = read(folder)?;
-    folder::write(folder, folder::PAGE, &gputune::report::page(&subject(&kept, best, colour::stdout())))
+    let subject = Subject { kept: &kept, best, screen: colour::stdout() };
+    folder::write(folder, folder::PAGE, &gputune::report::page(&subject))
 }
 
 /// Writes a report; `None` is standard output.

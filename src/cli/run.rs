@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use gputune::probe::{self, StepTemplate};
 use gputune::search::Kept;
 
-use super::best::{self, Ran};
+use super::best::{self, run_of};
 use super::exit::{Exit, Failed};
 use super::{emit, folder, paths, report};
 
@@ -50,8 +50,8 @@ pub(super) fn run(args: &Args) -> super::Result {
 
 /// Returns the step with the user's own command, which runs in the current folder.
 fn step_of(words: &[String], kept: &Kept, settings: &gputune::model::Settings) -> Result<StepTemplate, Failed> {
-    let ran = Ran { gputune: paths::gputune_path(), probe_dir: kept.folder.clone() };
-    let step = ran.with(&kept.step, &kept.study.space).with_command(words, settings);
+    let run = run_of(&kept.step, &kept.study.space, &kept.folder, 0);
+    let step = run.with_command(words, settings);
     let step = step.map_err(|refused| Failed::usage(refused.message).hint(refused.hint))?;
     let cwd = std::env::current_dir()?;
     Ok(StepTemplate { cwd, ..step })

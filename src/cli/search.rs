@@ -1,12 +1,13 @@
 //! `gputune search`: opens the journal, runs the search, and writes its results.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use gputune::machine::Device;
 use gputune::model::fact::ENDED_EARLY;
 use gputune::model::{Measurement, Outcome, Settings};
 use gputune::probe::{MEASURING, ProbeError, StepTemplate};
-use gputune::report::{self, BestReport, Results, Screen, emit::Chosen};
+use gputune::report::{self, BestReport, Screen, emit::Chosen};
 use gputune::search::{
     Conditions, EarlierStudy, Ended, Header, Journal, JournalError, Ranked, Recovered, StopReason, Study, TuneError,
     Tuner, WarmStart, environment, kept::Record, strategy::LEARNING,
@@ -111,8 +112,7 @@ fn search(args: Args) -> super::Result {
     let step = steps::of_spec(spec.step, &device);
     let tuner = places.tuner(spec.space, &step, &out, quiet)?;
     if !quiet {
-        diagnostic::print_left_out(&spec.left_out);
-        spec.warnings.iter().for_each(|warning| diagnostic::print_warning(warning));
+        diagnostic::print_notes(&spec.left_out, &spec.warnings, false);
     }
     let mut tuner = tuner
         .objective(spec.objective)
@@ -138,8 +138,7 @@ fn search(args: Args) -> super::Result {
     folder::describe(&out, &Record { baseline_as_it_is, ..record }.of(&study))?;
     write_results(&study, &device, &name, best.as_ref(), &out)?;
     let screen = Screen { is_verbose: asked_for.verbose, ..colour::stderr() };
-    let results = Results { folder: paths::relative(&out), first_run: asked_for.first_run };
-    tell(&study, &device, best.as_ref(), (results, quiet), screen);
+    tell(&study, &device, best.as_ref(), (paths::relative(&out), asked_for.first_run, quiet), screen);
     edits.none()?;
     if let Some(best) = &best {
         emit::print(format, best, &study, &template, &out)?;
@@ -159,11 +158,11 @@ fn tell(
     study: &Study,
     device: &Device,
     best: Option<&BestReport>,
-    (results, quiet): (Results<'_>, bool),
+    (folder, first_run, quiet): (&Path, Option<Duration>, bool),
     screen: Screen,
 ) {
     if !quiet {
-        say!("{}", report::terminal(study, best, results, screen));
+        say!("{}", report::terminal(study, best, (folder, first_run), screen));
     }
     print_warnings(study, device);
     if quiet && (best.is_none() || study.cannot_tell()) {

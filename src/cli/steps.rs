@@ -114,7 +114,7 @@ pub(super) fn prober(step: CommandStep, out: &Path, quiet: bool) -> Result<Comma
 pub(super) fn announce(prober: &mut CommandProber, quiet: bool) -> Result<(), Failed> {
     let protection = prober.protect().map_err(unprotected)?;
     if !quiet {
-        say!("{}", writes_line(protection));
+        say!("{:<10} {}", "writes", protection.line());
         warn(protection);
     }
     Ok(())
@@ -123,11 +123,6 @@ pub(super) fn announce(prober: &mut CommandProber, quiet: bool) -> Result<(), Fa
 /// Makes the failure for a protection that is not possible.
 pub(super) fn unprotected(error: WritesError) -> Failed {
     Failed::because(Exit::Impossible, &error).hint(error.hint())
-}
-
-/// Returns the line that describes the protection.
-pub(super) fn writes_line(protection: &Protection) -> String {
-    format!("{:<10} {}", "writes", protection.line())
 }
 
 /// Warns if files are unprotected and the user did not ask for that.

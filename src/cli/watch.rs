@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use gputune::model::{Line, Objective, quantity::show_duration};
 use gputune::report::{self, Tone};
-use gputune::search::{Ended, Follower, JournalError, Kept, Status, StatusFile, journal::is_in_use};
+use gputune::search::{Ended, Follower, Kept, Status, StatusFile, journal::is_in_use};
 
 use super::exit::{Exit, Failed};
 use super::live::{self, Live};
@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args) -> super::Result {
         return watch.follow_as_json(args.once, &quit);
     }
     if args.once {
-        watch.look().map_err(|error| unreadable(&error))?;
+        watch.look()?;
         return watch.once();
     }
     let is_live = std::io::stdout().is_terminal() && Live::is_possible();
@@ -76,10 +76,6 @@ fn folder_of(place: &Path) -> Result<PathBuf, Failed> {
         _ => Err(Failed::usage(format!("{} is no folder of a search", place.display()))
             .hint("give the folder that the search prints as `results`")),
     }
-}
-
-fn unreadable(error: &JournalError) -> Failed {
-    Failed::because(Exit::Usage, error).hint("is it the folder of a search, written by this version of gputune?")
 }
 
 struct Watch {
@@ -105,11 +101,14 @@ impl Watch {
     }
 
     /// Reads the news: lines of finished trials, and whether the status changed.
-    fn look(&mut self) -> Result<(Vec<(String, Tone)>, bool), JournalError> {
+    fn look(&mut self) -> Result<(Vec<(String, Tone)>, bool), Failed> {
         let before = self.status.as_ref().map(|status| status.written_ms);
         // The status is read before the journal: if it says that the search has ended, the journal has all trials.
         self.status = StatusFile::read(&self.dir);
-        let news = self.follower.news()?;
+        let news = self.follower.news().map_err(|error| {
+            Failed::because(Exit::Usage, &error)
+                .hint("is it the folder of a search, written by this version of gputune?")
+        })?;
         if news.is_another || self.objective.is_none() {
             // The search's objective; throughput if the folder is too old to record it.
             self.objective = Kept::read(&self.dir).ok().map(|kept| kept.study.objective);
@@ -175,7 +174,7 @@ impl Watch {
             && let Ok(kept) = super::report::read(&self.dir)
         {
             let best = super::report::best_of(&kept);
-            text += &(report::terminal(&kept.study, best.as_ref(), self.dir.as_path(), colour::stdout()) + "\n\n");
+            text += &(report::terminal(&kept.study, best.as_ref(), (&self.dir, None), colour::stdout()) + "\n\n");
         } else if let Some(status) = &self.status {
             text += &(live::once(status, colour::stdout()).join("\n") + "\n");
         }
@@ -186,7 +185,7 @@ impl Watch {
     /// Prints the state of the search as a line of JSON whenever it changes; with `once`, a single line.
     fn follow_as_json(&mut self, once: bool, quit: &AtomicBool) -> super::Result {
         loop {
-            let (_, is_new) = self.look().map_err(|error| unreadable(&error))?;
+            let (_, is_new) = self.look()?;
             let life = self.life();
             let is_over = matches!(life, Life::Ended(_) | Life::Died);
             match &self.status {
@@ -210,13 +209,7 @@ impl Watch {
     fn follow(&mut self, live: Option<Live>, quit: &AtomicBool) -> super::Result {
         let mut last = None;
         let life = loop {
-            let (lines, is_new) = match self.look() {
-                Ok(news) => news,
-                Err(error) => {
-                    drop(live);
-                    return Err(unreadable(&error));
-                }
-            };
+            let (lines, is_new) = self.look()?;
             tell(live.as_ref(), &lines)?;
             let life = self.life();
             let words = self.words(&life);

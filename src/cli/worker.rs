@@ -94,8 +94,9 @@ pub(super) fn run(args: &Args) -> super::Result {
 /// of a search end with that process, so that the next search finds none.
 fn dialled(args: &Args, (address, file): (&str, &Path), allocation: Option<Allocation>) -> super::Result {
     let token = Token::read(file)?;
-    // The serving process ends with this process.
-    interrupt::end_at_once()?;
+    // Without its flag, the first signal ends this process at once, and the serving process ends with it. A container's
+    // first process needs this: such signals have no default effect on it (pid_namespaces(7)).
+    drop(interrupt::stop_flag()?);
     loop {
         let stream = dial(address, &token, args.wait, |error| {
             say!("{}; trying for {} s", Failed::because(Exit::Impossible, error).message(), args.wait.as_secs());

@@ -75,13 +75,14 @@ pub struct Threshold {
 }
 
 /// A remedy that is not a parameter.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Cure {
     /// The action to take.
     pub what: &'static str,
     /// Why the action helps and a parameter does not.
     pub why: &'static str,
     /// Returns true if the remedy applies to the job.
+    #[serde(skip)]
     pub applies: fn(&Evidence) -> bool,
 }
 

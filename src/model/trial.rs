@@ -125,7 +125,7 @@ pub struct Trial {
 
 impl Trial {
     /// Makes a trial that took no time and had the machine to itself.
-    pub(crate) fn new(number: u32, purpose: Purpose, config: Config, outcome: Outcome) -> Self {
+    pub fn new(number: u32, purpose: Purpose, config: Config, outcome: Outcome) -> Self {
         Self { number, purpose, config, outcome, elapsed: Duration::ZERO, ended_at: None, slot: None }
     }
 

@@ -23,12 +23,9 @@ use crate::search::{Alternatives, OnFront, Part, Ranked, Study, Verdict, WarmSta
 /// A throughput with its unit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
-    /// The point estimate.
-    pub value: f64,
-    /// The lower end of the 95% interval, if known. After rounds, it is computed from the ratio to the baseline.
-    pub low: Option<f64>,
-    /// The upper end of the 95% interval, if known.
-    pub high: Option<f64>,
+    /// The value. After rounds, its interval is computed from the ratio to the baseline.
+    #[serde(flatten)]
+    pub estimate: Estimate,
     /// The unit, such as `samples/s`.
     pub unit: String,
 }
@@ -238,7 +235,7 @@ impl BestReport {
     /// Returns the lines below the verdict: floating-point operations, memory, recorded steps and the learning rate.
     pub fn more_lines(&self) -> Vec<String> {
         let compute = self.compute.as_ref().map(Compute::line);
-        let memory = self.memory.as_ref().map(MemoryParts::line);
+        let memory = self.memory.as_ref().map(|parts| format!("memory    {}", parts.words()));
         let traces = Trace::lines(self.trace.as_ref(), self.baseline_trace.as_ref());
         let rates = self.learning_rate.iter().flat_map(LearningRate::lines);
         compute.into_iter().chain(memory).chain(traces).chain(rates).collect()
@@ -412,8 +409,7 @@ fn front(study: &Study) -> Vec<FrontReport> {
 fn throughput(study: &Study, entry: &Ranked) -> Option<Throughput> {
     let is_ranked_by_it = study.objective.metric() == "throughput";
     let pooled = is_ranked_by_it.then_some(entry.estimate);
-    let Estimate { value, low, high } = pooled.or(entry.measurement.throughput)?;
-    Some(Throughput { value, low, high, unit: entry.measurement.unit.clone() })
+    Some(Throughput { estimate: pooled.or(entry.measurement.throughput)?, unit: entry.measurement.unit.clone() })
 }
 
 /// A piece of code to write into a script, with its place.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::screen::{fits, fitting};
+use super::screen::{fits, fitting, labelled};
 use crate::diagnosis::{self, Account, Around, Evidence, Line, Verdict};
 use crate::model::{Config, Measurement, quantity::show_seconds};
 use crate::search::{Ranked, Study};
@@ -134,7 +134,7 @@ impl Bottleneck {
         }
         let help = self.is.as_ref().and_then(HeldBack::help);
         texts.extend(help.map(|help| format!("to go faster: {help}")));
-        labelled(texts)
+        labelled("limit", texts)
     }
 
     /// Returns the two most important lines: one about the bottlenecks, and one about the place in the script and what
@@ -164,14 +164,8 @@ impl Bottleneck {
             (Some(place), help) => Some(fitting(place, help.map(|help| format!("; {help}")))),
             (None, help) => help,
         };
-        labelled(std::iter::once(limit).chain(second))
+        labelled("limit", std::iter::once(limit).chain(second))
     }
-}
-
-/// Puts the label `limit` before the first text, and spaces of the same width before each further text.
-fn labelled(texts: impl IntoIterator<Item = String>) -> Vec<String> {
-    let label = |at: usize| if at == 0 { "limit" } else { "" };
-    texts.into_iter().enumerate().map(|(at, text)| format!("{:<10}{text}", label(at))).collect()
 }
 
 /// Returns a remedy that fits into a line: the whole text, or its longest start up to a comma, colon, semicolon or bracket.
@@ -252,20 +246,10 @@ impl Spending {
         let Some(next) = Self::next(rows) else { return Vec::new() };
         let title = format!("of {work}");
         let width = rows.iter().map(|row| row.branch.len()).max().unwrap_or(0).max(title.len());
-        let mut lines: Vec<String> = Self::shown(rows)
-            .into_iter()
-            .map(|row| {
-                format!(
-                    "          {:<width$}  {:>8}  {:>8}",
-                    row.branch,
-                    show_seconds(row.was_s),
-                    show_seconds(row.is_s)
-                )
-            })
-            .collect();
-        lines.insert(0, format!("account   {:<width$}  {:>8}  {:>8}", title, "was", "is"));
-        lines.push(format!("          {next}"));
-        lines
+        let line = |branch: &str, was: &str, is: &str| format!("{branch:<width$}  {was:>8}  {is:>8}");
+        let shown = Self::shown(rows).into_iter();
+        let shown = shown.map(|row| line(&row.branch, &show_seconds(row.was_s), &show_seconds(row.is_s)));
+        labelled("account", std::iter::once(line(&title, "was", "is")).chain(shown).chain([next]))
     }
 }
 

@@ -9,99 +9,78 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::redact::redacted;
-use crate::machine::Device;
-use crate::model::{Direction, Estimate, GpuUse, Parameter, Settings, Trial};
-use crate::search::{Header, Study};
+use crate::model::{Direction, Estimate, Goal, GpuUse, Parameter, Settings, Trial};
+use crate::search::{Kept, Study};
 
-/// One of the two studies.
+/// One of the two searches; its name is the folder as the user gave it.
 #[derive(Debug, Clone, Copy)]
 pub struct Side<'s> {
-    /// The name of the study: its folder.
+    /// The name.
     pub name: &'s str,
-    /// The study.
-    pub study: &'s Study,
-    /// The device that trained.
-    pub device: &'s Device,
-    /// The first line of the study's journal.
-    pub header: &'s Header,
+    /// The search.
+    pub kept: &'s Kept,
 }
 
-/// The comparison of two studies; `a` is the earlier one, or the reference.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// The comparison of two studies; `a` is the earlier one, or the reference. `docs/design/json.md` describes its JSON.
+#[derive(Debug, Serialize)]
 pub struct Comparison {
-    /// The version of this format.
-    pub format: u32,
+    format: u32,
     /// The compared metric: the objective of both studies, or throughput if their objectives differ or have several metrics.
-    pub metric: String,
-    /// The direction in which the metric improves.
-    pub direction: Direction,
-    /// The first study.
-    pub a: SideReport,
-    /// The second study.
-    pub b: SideReport,
+    #[serde(flatten)]
+    pub(super) goal: Goal,
+    pub(super) a: SideReport,
+    pub(super) b: SideReport,
     /// How many times better the best of B is than the best of A: B/A, or A/B if less is better.
-    pub speedup: Option<Estimate>,
-    /// How the speedup compares with the noise.
-    pub change: Option<Change>,
+    pub(super) speedup: Option<Estimate>,
+    pub(super) change: Option<Change>,
     /// Configs that both studies measured, the largest gains first.
-    pub configs: Vec<Both>,
+    pub(super) configs: Vec<Both>,
     /// Configs that one study measured and the other could not measure.
-    pub lost: Vec<Lost>,
+    pub(super) lost: Vec<Lost>,
     /// The number of configs that only the first study probed, and that only the second probed.
-    pub alone: (usize, usize),
+    pub(super) alone: (usize, usize),
     /// The differences between the searches and their jobs, one sentence each.
-    pub differences: Vec<String>,
+    pub(super) differences: Vec<String>,
 }
 
 /// One of the two studies, in numbers.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct SideReport {
-    /// The name of the study.
-    pub name: String,
-    /// The device.
-    pub device: String,
-    /// The driver of the device.
-    pub driver: String,
-    /// The version of gputune.
-    pub gputune_version: String,
+#[derive(Debug, Serialize)]
+pub(super) struct SideReport {
+    pub(super) name: String,
+    pub(super) device: String,
+    pub(super) driver: String,
+    pub(super) gputune_version: String,
     /// The number of probes, without rounds.
-    pub probes: usize,
+    pub(super) probes: usize,
     /// The number of probes without a measurement.
-    pub failed: usize,
-    /// The duration of the search in seconds.
-    pub elapsed_s: f64,
-    /// The reason why the search ended.
-    pub stopped_because: String,
-    /// The best config.
-    pub best: Option<BestOfSide>,
+    pub(super) failed: usize,
+    pub(super) elapsed_s: f64,
+    pub(super) stopped_because: String,
+    pub(super) best: Option<BestOfSide>,
     /// The speedup of the best config over the study's own baseline.
-    pub over_baseline: Option<Estimate>,
+    pub(super) over_baseline: Option<Estimate>,
 }
 
 /// The best config of a study.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct BestOfSide {
-    /// Names and values.
-    pub config: Settings,
+#[derive(Debug, Serialize)]
+pub(super) struct BestOfSide {
+    pub(super) config: Settings,
     /// The value of the compared metric.
-    pub estimate: Option<Estimate>,
+    pub(super) estimate: Option<Estimate>,
     /// The unit of the throughput.
-    pub unit: String,
-    /// Largest device memory in use, in bytes.
-    pub peak_memory_bytes: Option<u64>,
-    /// Share of device memory that stayed free at the peak.
-    pub memory_headroom: Option<f64>,
+    pub(super) unit: String,
+    pub(super) peak_memory_bytes: Option<u64>,
+    pub(super) memory_headroom: Option<f64>,
     /// Share of a step that waited for data.
-    pub data_wait: Option<f64>,
-    /// The readings of each GPU.
+    pub(super) data_wait: Option<f64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub gpus: Vec<GpuUse>,
+    pub(super) gpus: Vec<GpuUse>,
 }
 
 /// The comparison of a ratio with 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Change {
+pub(super) enum Change {
     /// The whole interval is above 1.
     Better,
     /// The whole interval is below 1.
@@ -113,32 +92,26 @@ pub enum Change {
 }
 
 /// A config that both studies measured.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Both {
-    /// Names and values.
-    pub config: Settings,
-    /// The value in the first study.
-    pub a: Estimate,
-    /// The value in the second study.
-    pub b: Estimate,
+#[derive(Debug, Serialize)]
+pub(super) struct Both {
+    pub(super) config: Settings,
+    pub(super) a: Estimate,
+    pub(super) b: Estimate,
     /// How many times better the second value is than the first: B/A, or A/B if less is better.
-    pub ratio: Estimate,
-    /// How the ratio compares with the noise.
-    pub change: Change,
+    pub(super) ratio: Estimate,
+    pub(super) change: Change,
     /// The roles of the config: `best of A`, `best of B` or `best of both`, and `baseline` if it is one in either study.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub marks: Vec<&'static str>,
+    pub(super) marks: Vec<&'static str>,
 }
 
 /// A config that one study measured and that failed or was infeasible in the other.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Lost {
-    /// Names and values.
-    pub config: Settings,
+#[derive(Debug, Serialize)]
+pub(super) struct Lost {
+    pub(super) config: Settings,
     /// The study in which it failed: `A` or `B`.
-    pub failed_in: char,
-    /// The reason why it failed there.
-    pub reason: String,
+    pub(super) failed_in: char,
+    pub(super) reason: String,
 }
 
 /// The version of the JSON format.
@@ -153,41 +126,29 @@ struct Entry {
 impl Comparison {
     /// Compares two studies.
     pub fn of(a: &Side<'_>, b: &Side<'_>) -> Self {
-        let (metric, direction) = metric_of(a.study, b.study);
-        let shared = shared_names(a.study, b.study);
-        let (ours, theirs) =
-            (entries(a.study, &metric, direction, &shared), entries(b.study, &metric, direction, &shared));
-        let (report_a, report_b) = (side(a, &metric), side(b, &metric));
+        let (study_a, study_b) = (&a.kept.study, &b.kept.study);
+        let goal = goal_of(study_a, study_b);
+        let shared = shared_names(study_a, study_b);
+        let (ours, theirs) = (entries(study_a, &goal, &shared), entries(study_b, &goal, &shared));
+        let (report_a, report_b) = (side(a, &goal.metric), side(b, &goal.metric));
         let numbers = |side: &SideReport| side.best.as_ref().and_then(|best| best.estimate);
-        let speedup = numbers(&report_a).zip(numbers(&report_b)).and_then(|(a, b)| times_better(direction, a, b));
+        let speedup = numbers(&report_a).zip(numbers(&report_b)).and_then(|(a, b)| times_better(goal.direction, a, b));
         let at: HashMap<String, &Entry> = theirs.iter().map(|entry| (entry.config.line(), entry)).collect();
         let mut configs: Vec<Both> = Vec::new();
         for entry in &ours {
             let Some(other) = at.get(&entry.config.line()) else { continue };
-            let Some(ratio) = times_better(direction, entry.estimate, other.estimate) else { continue };
-            let marks = marks(&entry.config, (a, &report_a), (b, &report_b), &shared);
+            let Some(ratio) = times_better(goal.direction, entry.estimate, other.estimate) else { continue };
+            let marks = marks(&entry.config, [(study_a, &report_a), (study_b, &report_b)], &shared);
             let (config, change) = (entry.config.clone(), change(ratio));
             configs.push(Both { config, a: entry.estimate, b: other.estimate, ratio, change, marks });
         }
         configs.sort_by(|one, other| other.ratio.value.total_cmp(&one.ratio.value));
-        let mut lost = lost(&ours, b.study, 'B', &shared);
-        lost.extend(self::lost(&theirs, a.study, 'A', &shared));
-        let alone = (alone(a.study, b.study, &shared), self::alone(b.study, a.study, &shared));
+        let mut lost = lost(&ours, study_b, 'B', &shared);
+        lost.extend(self::lost(&theirs, study_a, 'A', &shared));
+        let alone = (alone(study_a, study_b, &shared), self::alone(study_b, study_a, &shared));
         let differences = differences(a, b);
         let change = speedup.map(change);
-        Self {
-            format: FORMAT,
-            metric,
-            direction,
-            a: report_a,
-            b: report_b,
-            speedup,
-            change,
-            configs,
-            lost,
-            alone,
-            differences,
-        }
+        Self { format: FORMAT, goal, a: report_a, b: report_b, speedup, change, configs, lost, alone, differences }
     }
 
     /// Returns the reason if B is a regression: B has no best config though A has one, or B's best is worse by more
@@ -203,7 +164,7 @@ impl Comparison {
             format!(
                 "the best of B is {:.1} % worse than the best of A in {}, but at most {:.1} % are allowed",
                 (1.0 - ratio.value) * 100.0,
-                self.metric,
+                self.goal.metric,
                 most * 100.0
             )
         })
@@ -211,15 +172,13 @@ impl Comparison {
 }
 
 /// Returns the metric of both studies, or throughput if their objectives differ or have several metrics.
-fn metric_of(a: &Study, b: &Study) -> (String, Direction) {
+fn goal_of(a: &Study, b: &Study) -> Goal {
     let of = |study: &Study| {
         let is_single = study.objective.goals().len() == 1;
-        is_single.then(|| (study.objective.metric().to_owned(), study.objective.direction()))
+        is_single.then(|| Goal::new(study.objective.metric(), study.objective.direction()))
     };
-    match (of(a), of(b)) {
-        (Some(a), Some(b)) if a == b => a,
-        _ => ("throughput".to_owned(), Direction::Maximize),
-    }
+    let known = of(a).filter(|goal| of(b).as_ref() == Some(goal));
+    known.unwrap_or_else(|| Goal::new("throughput", Direction::Maximize))
 }
 
 /// Returns the parameters that both spaces have.
@@ -235,15 +194,15 @@ fn restricted(settings: &Settings, names: &[String]) -> Settings {
 
 /// Returns the value of each config, reduced to the parameters that both studies have. If several configs become equal,
 /// the best counts.
-fn entries(study: &Study, metric: &str, direction: Direction, shared: &[String]) -> Vec<Entry> {
-    let is_own = study.objective.goals().len() == 1 && study.objective.metric() == metric;
+fn entries(study: &Study, goal: &Goal, shared: &[String]) -> Vec<Entry> {
+    let is_own = study.objective.goals().len() == 1 && study.objective.metric() == goal.metric;
     let all: Vec<(Settings, Estimate)> = if is_own {
         study.ranking().into_iter().map(|entry| (study.settings(&entry.config), entry.estimate)).collect()
     } else {
         let ranked = study.history.searched().filter(|trial| is_ranked(study, trial));
         ranked
             .filter_map(|trial| {
-                let estimate = study.objective.estimate_of(metric, trial.outcome.measurement()?)?;
+                let estimate = study.objective.estimate_of(&goal.metric, trial.outcome.measurement()?)?;
                 Some((study.settings(&trial.config), estimate))
             })
             .collect()
@@ -253,7 +212,7 @@ fn entries(study: &Study, metric: &str, direction: Direction, shared: &[String])
     for (settings, estimate) in all {
         let config = restricted(&settings, shared);
         match at.get(&config.line()).and_then(|&at| found.get_mut(at)) {
-            Some(known) if is_better(direction, estimate.value, known.estimate.value) => known.estimate = estimate,
+            Some(known) if goal.score(estimate.value) > goal.score(known.estimate.value) => known.estimate = estimate,
             Some(_) => {}
             None => {
                 at.insert(config.line(), found.len());
@@ -262,13 +221,6 @@ fn entries(study: &Study, metric: &str, direction: Direction, shared: &[String])
         }
     }
     found
-}
-
-fn is_better(direction: Direction, value: f64, than: f64) -> bool {
-    match direction {
-        Direction::Maximize => value > than,
-        Direction::Minimize => value < than,
-    }
 }
 
 /// Returns how many times better `b` is; `None` unless both values are finite and positive.
@@ -301,7 +253,7 @@ fn change(ratio: Estimate) -> Change {
 }
 
 fn side(side: &Side<'_>, metric: &str) -> SideReport {
-    let Side { name, study, device, header } = side;
+    let Side { name, kept: Kept { study, device, header, .. } } = side;
     let best = study.best();
     let is_own = study.objective.goals().len() == 1 && study.objective.metric() == metric;
     let searched = study.history.searched();
@@ -331,25 +283,20 @@ fn side(side: &Side<'_>, metric: &str) -> SideReport {
     }
 }
 
-fn marks(
-    config: &Settings,
-    (a, report_a): (&Side<'_>, &SideReport),
-    (b, report_b): (&Side<'_>, &SideReport),
-    shared: &[String],
-) -> Vec<&'static str> {
+fn marks(config: &Settings, sides: [(&Study, &SideReport); 2], shared: &[String]) -> Vec<&'static str> {
     let is_baseline = |study: &Study| {
         study.baseline.as_ref().is_some_and(|baseline| restricted(&study.settings(baseline), shared) == *config)
     };
     let is_best =
         |report: &SideReport| report.best.as_ref().is_some_and(|best| restricted(&best.config, shared) == *config);
     let mut marks = Vec::new();
-    match (is_best(report_a), is_best(report_b)) {
-        (true, true) => marks.push("best of both"),
-        (true, false) => marks.push("best of A"),
-        (false, true) => marks.push("best of B"),
-        (false, false) => {}
+    match sides.map(|(_, report)| is_best(report)) {
+        [true, true] => marks.push("best of both"),
+        [true, false] => marks.push("best of A"),
+        [false, true] => marks.push("best of B"),
+        [false, false] => {}
     }
-    if is_baseline(a.study) || is_baseline(b.study) {
+    if sides.iter().any(|(study, _)| is_baseline(study)) {
         marks.push("baseline");
     }
     marks
@@ -386,7 +333,8 @@ fn alone(study: &Study, other: &Study, shared: &[String]) -> usize {
 /// Returns the differences in spaces, objectives, devices and commands.
 fn differences(a: &Side<'_>, b: &Side<'_>) -> Vec<String> {
     let mut found = Vec::new();
-    let (ours, theirs) = (a.study.space.parameters(), b.study.space.parameters());
+    let (study_a, study_b) = (&a.kept.study, &b.kept.study);
+    let (ours, theirs) = (study_a.space.parameters(), study_b.space.parameters());
     for parameter in ours {
         match theirs.iter().find(|other| other.name() == parameter.name()) {
             None => found.push(format!("only A has the parameter {}", parameter.name())),
@@ -403,21 +351,21 @@ fn differences(a: &Side<'_>, b: &Side<'_>) -> Vec<String> {
     }
     let only_theirs = theirs.iter().filter(|other| ours.iter().all(|parameter| parameter.name() != other.name()));
     found.extend(only_theirs.map(|parameter| format!("only B has the parameter {}", parameter.name())));
-    if shared_names(a.study, b.study).len() < ours.len().max(theirs.len()) {
+    if shared_names(study_a, study_b).len() < ours.len().max(theirs.len()) {
         found.push("configs are compared by their shared parameters; if several match, the best counts".to_owned());
     }
     let goals =
         |study: &Study| study.objective.goals().iter().map(|goal| goal.metric.clone()).collect::<Vec<_>>().join(", ");
-    if goals(a.study) != goals(b.study) {
-        found.push(format!("A was searched for {} and B for {}", goals(a.study), goals(b.study)));
+    if goals(study_a) != goals(study_b) {
+        found.push(format!("A was searched for {} and B for {}", goals(study_a), goals(study_b)));
     }
     let constraints = |study: &Study| {
         let texts: Vec<&str> = study.objective.constraints().iter().map(|constraint| constraint.text()).collect();
         if texts.is_empty() { "no constraint".to_owned() } else { texts.join(", ") }
     };
-    if constraints(a.study) != constraints(b.study) {
-        found.push(format!("A had {}, and B {}", constraints(a.study), constraints(b.study)));
+    if constraints(study_a) != constraints(study_b) {
+        found.push(format!("A had {}, and B {}", constraints(study_a), constraints(study_b)));
     }
-    found.extend(a.header.command_differences(b.header).iter().map(|difference| redacted(difference)));
+    found.extend(a.kept.header.command_differences(&b.kept.header).iter().map(|difference| redacted(difference)));
     found
 }

@@ -86,7 +86,7 @@ pub(super) fn rows(comparison: &Comparison) -> Vec<(&'static str, [String; 2])> 
 
 pub(super) fn shown(comparison: &Comparison, estimate: Estimate, unit: &str) -> String {
     let measurement = Measurement { unit: unit.to_owned(), ..Measurement::default() };
-    shown_metric(&comparison.metric, estimate, &measurement)
+    shown_metric(&comparison.goal.metric, estimate, &measurement)
 }
 
 fn memory(best: &BestOfSide) -> String {
@@ -116,7 +116,7 @@ fn sides(comparison: &Comparison, screen: Screen) -> String {
 }
 
 pub(super) fn verdict(comparison: &Comparison) -> (Tone, String) {
-    let metric = &comparison.metric;
+    let metric = &comparison.goal.metric;
     let Some((ratio, change)) = comparison.speedup.zip(comparison.change) else {
         let words = match (&comparison.a.best, &comparison.b.best) {
             (None, None) => "neither found anything feasible".to_owned(),
@@ -127,7 +127,7 @@ pub(super) fn verdict(comparison: &Comparison) -> (Tone, String) {
         return (Tone::Doubtful, words);
     };
     let times = shown_ratio(ratio);
-    let words = match (metric.as_str(), comparison.direction) {
+    let words = match (metric.as_str(), comparison.goal.direction) {
         ("throughput", _) => format!("the best of B is {times} as fast as the best of A"),
         (_, Direction::Maximize) => format!("the best of B has {times} the {metric} of the best of A"),
         (_, Direction::Minimize) => format!("the best of B is {times} better in {metric} than the best of A"),

@@ -99,10 +99,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::machine::{
-        Ceiling,
-        ceilings::{FORMAT, Kind},
-    };
+    use crate::machine::{Ceiling, ceilings::Kind};
     use crate::model::{FLOPS, Fact, GpuUse, Timing};
 
     fn measured(flops: f64, seconds: f64) -> Measurement {
@@ -116,17 +113,7 @@ mod tests {
     #[test]
     fn the_share_is_that_of_the_precisions_ceiling() {
         let ceiling = Ceiling { median: 8e14, low: 8e14, high: 8e14, samples: 9 };
-        let ceilings = Ceilings {
-            format: FORMAT,
-            uuid: "GPU-1".to_owned(),
-            name: "NVIDIA Test".to_owned(),
-            driver: "1".to_owned(),
-            gputune_version: String::new(),
-            measured_at: 0,
-            elapsed_s: 1.0,
-            measured: BTreeMap::from([(Kind::MatmulBf16, ceiling)]),
-            absent: BTreeMap::new(),
-        };
+        let ceilings = Ceilings { measured: BTreeMap::from([(Kind::MatmulBf16, ceiling)]), ..Ceilings::default() };
         let compute = Compute::of(&measured(4e13, 0.1), Some(Precision::Bf16), Some(&ceilings)).unwrap();
         assert_eq!(compute.share, Some(0.5));
         assert_eq!(

@@ -6,8 +6,8 @@ mod json;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-pub use bar::{Part, parts};
-pub use json::{CauseReport, CureReport, DiagnosisReport, ProbeLine, diagnosis_json};
+use bar::parts;
+pub use json::diagnosis_json;
 
 use super::row::shown_estimate;
 use super::screen::{Page, pairs};

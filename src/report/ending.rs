@@ -8,10 +8,12 @@ use super::care::Care;
 use super::escape::plain;
 use super::front::front_lines;
 use super::gpus::{gpu_summary, host_words};
-use super::row::{is_vague, shown_gain, shown_metric, shown_numerics, shown_ratio, shown_result, shown_together};
-use super::screen::fitting;
+use super::row::{
+    is_vague, shown_gain, shown_metric, shown_numerics, shown_ratio, shown_result, shown_settings, shown_together,
+};
+use super::screen::{fitting, labelled};
 use crate::model::{
-    Config, Direction, Estimate, Measurement, Outcome, Parameter, Settings, Trial, arrival,
+    Config, Direction, Estimate, Measurement, Outcome, Parameter, Trial, arrival,
     quantity::{show_bytes, show_duration, show_number, show_seconds},
 };
 use crate::probe::stats;
@@ -163,11 +165,9 @@ fn settings_lines(study: &Study, best: &Best, has_details: bool) -> Vec<String> 
         (true, "not verified, since the step does not tell them", few(&unverified)),
         (has_details, "no difference in any fact or figure", few(&idle)),
     ];
-    let known = settings.iter().filter(|(is_shown, _, names)| *is_shown && !names.is_empty()).enumerate();
-    let line = |(at, (_, what, names)): (usize, &(bool, &str, String))| {
-        format!("{:<10}{what}: {names}", if at == 0 { "settings" } else { "" })
-    };
-    exchange.into_iter().chain(known.map(line)).collect()
+    let known = settings.into_iter().filter(|(is_shown, _, names)| *is_shown && !names.is_empty());
+    let known = labelled("settings", known.map(|(_, what, names)| format!("{what}: {names}")));
+    exchange.into_iter().chain(known).collect()
 }
 
 /// Returns the first names and the number of further names; `best.json` has all of them.
@@ -232,8 +232,9 @@ fn overlap(a: Estimate, b: Estimate) -> bool {
     }
 }
 
-/// The most ties in the list.
+/// The most ties in the list, and the most characters of their settings.
 const TIES: usize = 5;
+const LONG: usize = 100;
 
 /// Describes the winner, its ties, its speedup and why the search ended, with all details.
 pub fn verdict(study: &Study) -> String {
@@ -305,16 +306,14 @@ fn winner_lines(study: &Study, best: &Best, has_details: bool) -> Vec<String> {
     ];
     if has_details {
         lines.extend(host_words(&measurement.machine.host).map(|words| format!("          {words}")));
-        let ties = best.ties.iter().take(TIES).enumerate();
-        lines.extend(ties.map(|(at, tie)| {
-            let label = if at == 0 { "tied      " } else { "          " };
-            format!("{label}{} ({})", tie_words(study, best, &tie.config), number(tie))
-        }));
+        let winner = study.settings(config);
+        let tie = |tie: &Ranked| shown_settings(&study.settings(&tie.config), &winner, LONG);
+        let ties = best.ties.iter().take(TIES).map(|entry| format!("{} ({})", tie(entry), number(entry)));
+        lines.extend(labelled("tied", ties));
         if best.ties.len() > TIES {
             lines.push(format!("          and {} more, in best.json", best.ties.len() - TIES));
         }
-        let gpus = gpu_summary(&measurement.machine.gpus).into_iter().enumerate();
-        lines.extend(gpus.map(|(at, line)| format!("{:10}{line}", if at == 0 { "GPU" } else { "" })));
+        lines.extend(labelled("GPU", gpu_summary(&measurement.machine.gpus)));
     }
     let numerics = measurement.numerics.as_ref().filter(|_| has_details || has_diverged(study));
     lines.extend(numerics.map(|numerics| format!("numerics  {}", shown_numerics(numerics))));
@@ -333,23 +332,6 @@ fn winner_lines(study: &Study, best: &Best, has_details: bool) -> Vec<String> {
 /// Returns true if the losses of a config diverged, so that the winner's losses are worth a line.
 fn has_diverged(study: &Study) -> bool {
     study.history.trials().iter().any(|trial| matches!(trial.outcome, Outcome::Diverged(_)))
-}
-
-/// Returns the settings of a tie; if they are long, only the settings that differ from the winner's.
-fn tie_words(study: &Study, best: &Best, tie: &Config) -> String {
-    const LONG: usize = 100;
-    let settings = study.settings(tie);
-    let whole = settings.line();
-    if whole.len() <= LONG {
-        return whole;
-    }
-    let winner = study.settings(&best.winner.config);
-    let differing: Settings = settings
-        .iter()
-        .filter(|(name, value)| winner.get(name) != Some(*value))
-        .map(|(name, value)| (name, value.clone()))
-        .collect();
-    format!("{}, else as the best", differing.line())
 }
 
 /// Formats the objective's value of a config, over all its trials.

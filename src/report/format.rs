@@ -12,12 +12,12 @@ use super::ending::{brief, verdict, verdict_after};
 use super::escape::{as_markdown, fence};
 use super::front::{Rows, same_in_all};
 use super::row::{result_name, shown_result, sorted};
-use super::screen::{Screen, Tone};
+use super::screen::{Screen, Tone, labelled};
 use super::table::table;
 use super::{Output, Place, Subject, front_table, older, optuna, tensorboard, trials_csv};
 use crate::machine::Device;
 use crate::model::{Parameter, quantity::show_bytes};
-use crate::search::Study;
+use crate::search::{Kept, Study};
 
 /// A format of a report.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +30,8 @@ pub struct ReportFormat {
     pub place: Place,
     /// Makes the report; the error is a sentence about the missing input.
     pub make: fn(&Subject<'_>) -> Result<Output, String>,
+    /// Writes the comparison of two searches, if the format can; `docs/compare.md` describes it.
+    pub of_two: Option<fn(&Comparison, Screen) -> String>,
 }
 
 /// All formats, the default first. `docs/emit.md` describes each.
@@ -39,26 +41,30 @@ pub const REPORTS: &[ReportFormat] = &[
         about: "what `search` prints at its end: the trials, the best and why it ended",
         place: Place::Stdout,
         make: |subject| {
-            let text = terminal(subject.study, subject.best, subject.folder, subject.screen);
-            let older = older(subject).map(|older| format!("\n\n{older}"));
+            let Subject { kept, best, screen } = *subject;
+            let text = terminal(&kept.study, best, (&kept.folder, None), screen);
+            let older = older(kept).map(|older| format!("\n\n{older}"));
             Ok(Output::text(text + &older.unwrap_or_default() + "\n"))
         },
+        of_two: Some(compare_text::terminal),
     },
     ReportFormat {
         name: "summary",
         about: "the same as Markdown, for the step summary of a CI",
         place: Place::Stdout,
         make: |subject| {
-            let Subject { study, device, name, best, .. } = *subject;
-            let older = older(subject).map(|older| format!("\n{older}.\n"));
-            Ok(Output::text(summary(study, device, name, best) + &older.unwrap_or_default()))
+            let Kept { study, device, spec, .. } = subject.kept;
+            let older = older(subject.kept).map(|older| format!("\n{older}.\n"));
+            Ok(Output::text(summary(study, device, spec, subject.best) + &older.unwrap_or_default()))
         },
+        of_two: Some(|comparison, _| compare_text::markdown(comparison)),
     },
     ReportFormat {
         name: "trials",
         about: "one line of CSV for each trial, with all numbers",
         place: Place::Stdout,
-        make: |subject| Ok(Output::text(trials_csv(subject.study))),
+        make: |subject| Ok(Output::text(trials_csv(&subject.kept.study))),
+        of_two: None,
     },
     ReportFormat {
         name: "json",
@@ -69,18 +75,21 @@ pub const REPORTS: &[ReportFormat] = &[
             let json = serde_json::to_string_pretty(&best.for_sharing()).map_err(|error| error.to_string())?;
             Ok(Output::text(json + "\n"))
         },
+        of_two: Some(|comparison, _| compare_text::json(comparison)),
     },
     ReportFormat {
         name: "tensorboard",
         about: "event files for TensorBoard: hparams, and scalars over the trials",
         place: Place::Folder("tensorboard"),
         make: |subject| Ok(tensorboard::make(subject)),
+        of_two: None,
     },
     ReportFormat {
         name: "optuna",
         about: "the journal of an Optuna study, for optuna and optuna-dashboard",
         place: Place::File(optuna::FILE),
         make: |subject| Ok(optuna::make(subject)),
+        of_two: None,
     },
     #[cfg(feature = "cli")]
     ReportFormat {
@@ -88,6 +97,7 @@ pub const REPORTS: &[ReportFormat] = &[
         about: "a page for a browser, in one file that loads nothing: figures, trials, logs",
         place: Place::File(PAGE),
         make: |subject| Ok(Output::text(super::page(subject))),
+        of_two: Some(|comparison, _| super::page::comparison_page(comparison)),
     },
 ];
 
@@ -96,40 +106,23 @@ pub fn report_format(name: &str) -> Option<&'static ReportFormat> {
     REPORTS.iter().find(|format| format.name == name)
 }
 
-/// The results of a search: their folder, and the first run of the script before the search.
-#[derive(Debug, Clone, Copy)]
-pub struct Results<'r> {
-    /// The folder with the results.
-    pub folder: &'r Path,
-    /// The duration of the script's first run before the search; `None` if it took little of the search's time.
-    pub first_run: Option<Duration>,
-}
-
-impl<'r> From<&'r Path> for Results<'r> {
-    fn from(folder: &'r Path) -> Self {
-        Self { folder, first_run: None }
-    }
-}
-
 /// The name of the page in the folder of a search.
 const PAGE: &str = "report.html";
 
 /// Writes what a search prints at its end. The parts are the trials, the front if any, the best config with its speedup, why the
 /// search ended, the results folder and the next command. A verbose screen gets ties and details of measuring as well.
-pub fn terminal<'r>(
+/// `first_run` is the duration of the script's first run before the search, if it took much of the search's time.
+pub fn terminal(
     study: &Study,
     best: Option<&BestReport>,
-    results: impl Into<Results<'r>>,
+    (folder, first_run): (&Path, Option<Duration>),
     screen: impl Into<Screen>,
 ) -> String {
-    let (Results { folder, first_run }, screen) = (results.into(), screen.into());
+    let screen = screen.into();
     let mut lines = if screen.is_verbose { verdict_after(study, first_run) } else { brief(study, first_run) };
     let more = match best {
         Some(best) if screen.is_verbose => best.more_lines(),
-        Some(BestReport { learning_rate: Some(rate), .. }) => {
-            let label = |at: usize| if at == 0 { "lr" } else { "" };
-            rate.brief().iter().enumerate().map(|(at, text)| format!("{:<10}{text}", label(at))).collect()
-        }
+        Some(BestReport { learning_rate: Some(rate), .. }) => labelled("lr", rate.brief()),
         _ => Vec::new(),
     };
     for line in more {
@@ -145,43 +138,6 @@ pub fn terminal<'r>(
         text += &format!("\n{}{command}", screen.paint(Tone::Good, "next      "));
     }
     text
-}
-
-/// A format of a comparison.
-#[derive(Debug, Clone, Copy)]
-pub struct ComparisonFormat {
-    /// Its name on the command line.
-    pub name: &'static str,
-    /// A short description of the format.
-    pub about: &'static str,
-    /// Writes the comparison.
-    pub write: fn(&Comparison, Screen) -> String,
-}
-
-/// All formats of a comparison, the default first. `docs/compare.md` describes each.
-pub const COMPARISONS: &[ComparisonFormat] = &[
-    ComparisonFormat { name: "terminal", about: "both side by side, for a person", write: compare_text::terminal },
-    ComparisonFormat {
-        name: "summary",
-        about: "the same as Markdown, for the step summary of a CI",
-        write: |comparison, _| compare_text::markdown(comparison),
-    },
-    #[cfg(feature = "cli")]
-    ComparisonFormat {
-        name: "html",
-        about: "the same as a page for a browser",
-        write: |comparison, _| super::page::comparison_page(comparison),
-    },
-    ComparisonFormat {
-        name: "json",
-        about: "all numbers, for another program",
-        write: |comparison, _| compare_text::json(comparison),
-    },
-];
-
-/// Returns the format of this name.
-pub fn comparison_format(name: &str) -> Option<&'static ComparisonFormat> {
-    COMPARISONS.iter().find(|format| format.name == name)
 }
 
 /// Writes a study as Markdown: the verdict with further facts about the best config, the command, and the table of trials.
@@ -251,8 +207,8 @@ fn front(study: &Study, text: &mut String) {
 mod tests {
     use super::*;
     use crate::model::{
-        Account, Config, Estimate, Fact, InRound, Measurement, MemoryUse, Objective, Outcome, Purpose, Settings, Space,
-        Timing, Trial,
+        Account, Config, Estimate, Fact, InRound, Measurement, MemoryUse, Outcome, Purpose, Settings, Space, Timing,
+        Trial,
     };
     use crate::report::{self, Rate};
     use crate::search::{StopReason, Verdict};
@@ -341,15 +297,8 @@ mod tests {
                 trials.push(Trial { elapsed, ..Trial::new(number, purpose, (*config).clone(), outcome) });
             }
         }
-        Study {
-            history: trials.into_iter().collect(),
-            baseline: Some(baseline),
-            objective: Objective::default(),
-            stopped: StopReason::TimeSpent,
-            elapsed: Duration::from_secs(58),
-            side_by_side: None,
-            space: space.into(),
-        }
+        let elapsed = Duration::from_secs(58);
+        Study { baseline: Some(baseline), stopped: StopReason::TimeSpent, elapsed, ..Study::new(space, trials) }
     }
 
     /// Returns the lines that a search prints from the best config on.
@@ -360,7 +309,7 @@ mod tests {
         let rate = best.learning_rate.as_mut().unwrap();
         let name = "learning_rate".to_owned();
         rate.rate = Some(Rate { name, before: 3e-4, linear: 2.4e-3, square_root: 8.485e-4, searched: None });
-        let text = terminal(study, Some(&best), Path::new("gputune-out/train"), 100);
+        let text = terminal(study, Some(&best), (Path::new("gputune-out/train"), None), 100);
         let (_, lines) = text.split_once("\nbest ").unwrap();
         (format!("best {lines}").lines().map(str::to_owned).collect(), best)
     }
@@ -386,8 +335,7 @@ mod tests {
 
     #[test]
     fn a_first_run_that_took_long_is_told() {
-        let folder = Path::new("gputune-out/train");
-        let results = Results { folder, first_run: Some(Duration::from_secs(30)) };
+        let results = (Path::new("gputune-out/train"), Some(Duration::from_secs(30)));
         let said = terminal(&study(0), None, results, 100);
         assert!(said.contains("tried     2 configs in 58.0 s after a first run of 30.0 s; "), "{said}");
         let screen = Screen { columns: 120, colours: false, is_verbose: true };
@@ -400,7 +348,7 @@ mod tests {
         let study = study_with(4, |round| if round == 2 { 8.0 } else { 1.0 });
         let best = study.best().unwrap();
         assert_eq!(best.verdict, Verdict::Faster, "the slowest slice is over twice as fast as the baseline");
-        let said = terminal(&study, None, Path::new("out"), 100);
+        let said = terminal(&study, None, (Path::new("out"), None), 100);
         assert!(said.contains("speedup   at least 1.") && said.contains("x faster than the baseline ("), "{said}");
     }
 
@@ -408,7 +356,7 @@ mod tests {
     fn a_search_without_another_config_says_so() {
         let mut study = study(0);
         study.history = study.history.trials().iter().take(1).map(|trial| Trial::clone(trial)).collect();
-        let said = terminal(&study, None, Path::new("out"), 100);
+        let said = terminal(&study, None, (Path::new("out"), None), 100);
         assert!(said.contains("baseline  stays: no other config was tried: give more --time\n"), "{said}");
     }
 }

@@ -100,10 +100,9 @@ fn differing<'s>(study: &'s Study, front: &[OnFront]) -> Vec<&'s str> {
 pub(super) fn same_in_all(study: &Study, front: &[OnFront]) -> Option<String> {
     let settings = study.settings(&front.first()?.config);
     let differing = differing(study, front);
-    let is_same = |name: &&str| study.space.parameter_index(name).is_some() && !differing.contains(name);
-    let names = settings.iter().map(|(name, _)| name).filter(is_same).collect::<Vec<_>>();
-    let words: Vec<String> =
-        names.into_iter().filter_map(|name| Some(format!("{name}={}", settings.get(name)?))).collect();
+    let is_same = |name: &str| study.space.parameter_index(name).is_some() && !differing.contains(&name);
+    let same = settings.iter().filter(|(name, _)| is_same(name));
+    let words: Vec<String> = same.map(|(name, value)| format!("{name}={value}")).collect();
     (!words.is_empty()).then(|| words.join(" "))
 }
 

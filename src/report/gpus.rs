@@ -192,11 +192,6 @@ impl MemoryParts {
         })
     }
 
-    /// Returns the parts in one line.
-    pub fn line(&self) -> String {
-        format!("memory    {}", self.words())
-    }
-
     /// Returns the parts without a label.
     pub fn words(&self) -> String {
         let context = self.context_bytes.map(|bytes| format!(", and {} outside it", show_bytes(bytes)));
@@ -310,8 +305,8 @@ mod tests {
     fn the_context_is_the_rest_of_the_only_process() {
         let parts = MemoryParts::of(&measured(1, Some(8.5))).unwrap();
         assert_eq!(
-            parts.line(),
-            "memory    6.00 GiB of tensors in 8.00 GiB of the allocator (25 % unused, 1.00 GiB of it in split blocks), and 512 MiB \
+            parts.words(),
+            "6.00 GiB of tensors in 8.00 GiB of the allocator (25 % unused, 1.00 GiB of it in split blocks), and 512 MiB \
              outside it"
         );
         for (ranks, own) in [(2, Some(8.5)), (1, None), (1, Some(7.0))] {

@@ -7,6 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::screen::labelled;
 use crate::model::{
     Config, Measurement, Parameter, Role, Settings, Space, Value,
     quantity::{show_count, show_number},
@@ -88,15 +89,11 @@ impl LearningRate {
 
     /// Returns a few lines of at most 80 columns, the first with a label of ten columns.
     pub fn lines(&self) -> Vec<String> {
-        let change = format!("lr        {}, so scale the learning rate", self.change());
+        let change = format!("{}, so scale the learning rate", self.change());
         let linear = format!("linear: x{} (SGD; Goyal 2017)", plain(self.linear));
         let root = format!("square root: x{} (Krizhevsky 2014; Adam: Malladi 2022)", plain(self.square_root));
         let rate = self.rate.as_ref().map(Rate::words);
-        let rest = [Some(linear), Some(root), rate, self.schedule.clone()]
-            .into_iter()
-            .flatten()
-            .map(|line| format!("{:10}{line}", ""));
-        std::iter::once(change).chain(rest).collect()
+        labelled("lr", [change, linear, root].into_iter().chain(rate).chain(self.schedule.clone()))
     }
 
     /// Returns one line with the change, without its label. A schedule for a number of steps has a line of its own.
@@ -262,10 +259,8 @@ fn known_rate(baseline: &Settings, step: Option<&StepTemplate>) -> Option<(Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Estimate, Expression, Objective, Outcome, Purpose, Timing, Trial};
+    use crate::model::{Estimate, Expression, Outcome, Purpose, Timing, Trial};
     use crate::probe::{Template, adapter::Apply};
-    use crate::search::StopReason;
-    use std::time::Duration;
 
     /// The settings of a run, and the samples that it measured per step.
     type Run = (&'static [(&'static str, i64)], Option<f64>);
@@ -277,21 +272,13 @@ mod tests {
             (space.locate(&settings.chosen(&space)).unwrap(), samples)
         });
         let baseline = Some(configs[0].0.clone());
-        let history = (1_u32..).zip(configs).map(|(number, (config, samples_per_step))| {
+        let trials = (1_u32..).zip(configs).map(|(number, (config, samples_per_step))| {
             let throughput = Some(Estimate::point(f64::from(number)));
             let timing = Timing { samples_per_step, ..Default::default() };
             let outcome = Outcome::Measured(Measurement { throughput, timing, ..Measurement::default() });
-            Trial { elapsed: Duration::from_secs(1), ..Trial::new(number, Purpose::Search, config, outcome) }
+            Trial::new(number, Purpose::Search, config, outcome)
         });
-        Study {
-            history: history.collect(),
-            space: space.into(),
-            objective: Objective::default(),
-            baseline,
-            stopped: StopReason::ProbesSpent,
-            elapsed: Duration::from_secs(2),
-            side_by_side: None,
-        }
+        Study { baseline, ..Study::new(space, trials) }
     }
 
     /// The baseline and a batch of eight times the size.

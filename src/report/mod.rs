@@ -15,7 +15,9 @@ mod diagnosis;
 pub mod emit;
 mod ending;
 mod escape;
+#[cfg(feature = "cli")]
 mod figure;
+#[cfg(feature = "cli")]
 mod figures;
 mod format;
 mod front;
@@ -39,58 +41,33 @@ mod whole_run;
 pub use best::{AheadReport, BestReport, Edit, FrontReport, PartReport, best};
 pub use bottleneck::{Bottleneck, HeldBack, Spending};
 pub use care::Care;
-pub use compare::{Both, Change, Comparison, Lost, Side, SideReport};
+pub use compare::{Comparison, Side};
 pub use compute::Compute;
-pub use diagnosis::{
-    CauseReport, CureReport, DiagnosisReport, Occasion, Part, ProbeLine, diagnosis_json, diagnosis_line,
-    diagnosis_text, largest_part, parts,
-};
+pub use diagnosis::{Occasion, diagnosis_json, diagnosis_line, diagnosis_text, largest_part};
 pub use ending::verdict;
-pub use figure::{
-    Axis, Bar, Bars, Drawing, Figure, Limit, Line, MARKS, Mark, MarkRow, Parallel, Points, Scale, Series, Shape,
-    Strand, Tick, Unit,
-};
-pub use figures::{FIGURES, FigureRow, figures};
-pub use format::{
-    COMPARISONS, ComparisonFormat, REPORTS, ReportFormat, Results, comparison_format, report_format, summary, terminal,
-};
+pub use format::{REPORTS, ReportFormat, report_format, summary, terminal};
 pub use front::front_table;
 pub use learning_rate::{LearningRate, Rate};
 pub use machine::{ceilings_text, machine_text};
 #[cfg(feature = "cli")]
 pub use page::page;
-pub use probe::{ProbeReport, probe_json, probe_text};
-pub use row::{shown_estimate, shown_outcome, shown_result};
-pub use screen::{Screen, Tone, shortened, wrap};
+pub use probe::{probe_json, probe_text};
+pub use row::{shown_estimate, shown_outcome, shown_result, shown_settings};
+pub use screen::{Page, Screen, Tone, shortened, wrap};
 pub use table::table;
 pub use trials::trials_csv;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crate::machine::Device;
-use crate::model::Line as JournalLine;
-use crate::probe::StepTemplate;
-use crate::search::{Header, Study};
+use crate::search::Kept;
 
 /// The input of a report: a search in its folder, with the report on its best config.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'s> {
-    /// The study.
-    pub study: &'s Study,
-    /// The device that trained.
-    pub device: &'s Device,
-    /// The spec, as the command line named it.
-    pub name: &'s str,
+    /// The search. Logs of trials are in `logs/` of its folder.
+    pub kept: &'s Kept,
     /// The best config, with the command that runs it.
     pub best: Option<&'s BestReport>,
-    /// The step before settings are filled in.
-    pub step: &'s StepTemplate,
-    /// The folder of the search; logs of trials are in `logs/`.
-    pub folder: &'s Path,
-    /// The first line of the journal.
-    pub header: &'s Header,
-    /// The journal's line for each trial of the study, in the same order; it has the reason for the proposal.
-    pub lines: &'s [JournalLine],
     /// The screen that shows the report.
     pub screen: Screen,
 }
@@ -123,7 +100,7 @@ impl Output {
 }
 
 /// Returns a note if the journal has older eras, whose trials do not count.
-fn older(subject: &Subject<'_>) -> Option<String> {
-    let older = subject.header.older;
+fn older(kept: &Kept) -> Option<String> {
+    let older = kept.header.older;
     (older.eras > 0).then(|| older.to_string())
 }

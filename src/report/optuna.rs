@@ -11,7 +11,7 @@ use super::redact::redacted;
 use super::tensorboard::times;
 use super::{Output, Subject};
 use crate::model::{Direction, Judgement, Measurement, Objective, Outcome, Parameter, Shape, Trial, Value};
-use crate::search::Study;
+use crate::search::{Kept, Study};
 
 /// The file name that Optuna's documentation uses.
 pub(super) const FILE: &str = "optuna.log";
@@ -23,7 +23,7 @@ const STUDY_SYSTEM_ATTRIBUTE: u8 = 3;
 const CREATE_TRIAL: u8 = 4;
 
 pub(super) fn make(subject: &Subject<'_>) -> Output {
-    let study = subject.study;
+    let Kept { study, spec, device, header, lines, .. } = subject.kept;
     let mut text = String::new();
     let mut line = |operation: u8, rest: Json| {
         let mut log = json!({ "op_code": operation, "worker_id": "gputune" });
@@ -36,25 +36,25 @@ pub(super) fn make(subject: &Subject<'_>) -> Output {
     // Optuna's `StudyDirection`.
     let number = |direction| if direction == Direction::Minimize { 1 } else { 2 };
     let directions: Vec<u8> = goals.iter().map(|(_, direction)| number(*direction)).collect();
-    line(CREATE_STUDY, json!({ "study_name": subject.name, "directions": directions }));
+    line(CREATE_STUDY, json!({ "study_name": spec, "directions": directions }));
     let names: Vec<&str> = goals.iter().map(|(name, _)| name.as_str()).collect();
     let system = json!({ "study:metric_names": names });
     line(STUDY_SYSTEM_ATTRIBUTE, json!({ "study_id": 0, "system_attr": system }));
     let best = subject.best.map(|best| best.config.line());
     let baseline = study.baseline.as_ref().map(|config| study.settings(config).line());
     for (name, value) in [
-        ("device", json!(subject.device.name)),
-        ("driver", json!(subject.device.driver)),
-        ("gputune_version", json!(subject.header.gputune_version)),
+        ("device", json!(device.name)),
+        ("driver", json!(device.driver)),
+        ("gputune_version", json!(header.gputune_version)),
         ("stopped_because", json!(study.stopped.to_string())),
         ("baseline", json!(baseline)),
         ("best", json!(best)),
     ] {
         line(STUDY_USER_ATTRIBUTE, json!({ "study_id": 0, "user_attr": { name: value } }));
     }
-    let mut times = times(subject.lines);
+    let mut times = times(lines);
     times.resize(study.history.trials().len(), (0.0, 0.0));
-    let whys = subject.lines.iter().map(|line| line.why.as_deref()).chain(std::iter::repeat(None));
+    let whys = lines.iter().map(|line| line.why.as_deref()).chain(std::iter::repeat(None));
     for ((trial, (began, ended)), why) in study.history.trials().iter().zip(times).zip(whys) {
         let mut log = trial_log(study, trial, why);
         log.insert("study_id".to_owned(), json!(0));

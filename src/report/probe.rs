@@ -20,33 +20,25 @@ use crate::search::Study;
 pub(super) const HOW_TO_OPEN: &str = "open it at pytorch.org/memory_viz";
 
 /// The output of `gputune probe --json`.
-#[derive(Debug, Serialize)]
-pub struct ProbeReport<'t> {
-    /// Names and values.
-    pub config: Settings,
-    /// The outcome of the probe, with its measurement or the reason of its failure.
+#[derive(Serialize)]
+struct ProbeReport<'t> {
+    config: Settings,
     #[serde(flatten)]
-    pub outcome: &'t Outcome,
-    /// True if the config meets all limits and constraints.
-    pub feasible: bool,
-    /// The reason if the config is infeasible.
+    outcome: &'t Outcome,
+    feasible: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub infeasible_because: Option<String>,
+    infeasible_because: Option<String>,
     /// Wall time of the probe in seconds, with startup and cleanup.
-    pub elapsed_s: f64,
-    /// The path of the log with the step's output.
-    pub log: String,
-    /// The path of the memory snapshot, if the device's memory ran out.
+    elapsed_s: f64,
+    log: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory_snapshot: Option<String>,
-    /// The device that the probe ran on.
-    pub device: String,
-    /// The version of gputune.
-    pub gputune_version: &'static str,
+    memory_snapshot: Option<String>,
+    device: &'t str,
+    gputune_version: &'static str,
 }
 
 /// Makes the JSON report of a probe.
-pub fn probe_json<'t>(study: &Study, trial: &'t Trial, device: &Device, log: &Path) -> ProbeReport<'t> {
+pub fn probe_json<'t>(study: &Study, trial: &'t Trial, device: &'t Device, log: &Path) -> impl Serialize {
     let judgement = study.judge(trial);
     ProbeReport {
         config: study.settings(&trial.config),
@@ -59,7 +51,7 @@ pub fn probe_json<'t>(study: &Study, trial: &'t Trial, device: &Device, log: &Pa
         elapsed_s: trial.elapsed.as_secs_f64(),
         log: log.display().to_string(),
         memory_snapshot: snapshot(trial, log),
-        device: device.name.clone(),
+        device: &device.name,
         gputune_version: env!("CARGO_PKG_VERSION"),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::redact::redacted;
 use crate::model::{
-    COST, Estimate, Goal, Judgement, Measurement, Numerics, Objective, Outcome, Trial,
+    COST, Estimate, Goal, Judgement, Measurement, Numerics, Objective, Outcome, Settings, Trial,
     quantity::{show_bytes, show_number},
 };
 use crate::search::Study;
@@ -161,6 +161,17 @@ pub fn shown_outcome(objective: &Objective, outcome: &Outcome) -> String {
         Judgement::Infeasible { reason, .. } if number.is_empty() => reason,
         Judgement::Infeasible { reason, .. } => format!("{number}; {reason}"),
     }
+}
+
+/// Formats settings in a line; if it has more than `most` characters, only the settings that differ from the best config.
+pub fn shown_settings(settings: &Settings, best: &Settings, most: usize) -> String {
+    let whole = settings.line();
+    if whole.chars().count() <= most || settings == best {
+        return whole;
+    }
+    let differing = settings.iter().filter(|(name, value)| best.get(name) != Some(*value));
+    let differing: Settings = differing.map(|(name, value)| (name, value.clone())).collect();
+    format!("{}, else as the best", differing.line())
 }
 
 /// Returns the share of a step that waits for data.

@@ -66,23 +66,16 @@ impl Screen {
     /// of the first line. Labels that state a result are coloured.
     pub fn lay_out(self, text: &str) -> String {
         const LABEL: usize = 10;
-        let lines = text.lines().flat_map(|line| {
+        let lines = text.lines().map(|line| {
             let (label, rest) = split_at_width(line, LABEL);
-            let is_labelled = label.ends_with(' ') && !rest.starts_with(' ');
-            let (indent, rest) = if is_labelled { (LABEL, rest) } else { (0, line) };
-            let label = if is_labelled { label } else { "" };
-            let wrapped = wrap(rest, self.columns.saturating_sub(indent));
-            wrapped.into_iter().enumerate().map(move |(at, part)| {
-                let (label, tone) = if at == 0 { (label, tone_of(label)) } else { ("", Tone::Plain) };
-                let blanks = " ".repeat(indent - width(label).min(indent));
-                format!("{}{blanks}{part}", self.paint(tone, label))
-            })
+            match label.ends_with(' ') && !rest.starts_with(' ') {
+                true => self.lay_out_at(LABEL, line, tone_of(label)),
+                false => wrap(line, self.columns).join("\n"),
+            }
         });
         lines.collect::<Vec<String>>().join("\n")
     }
-}
 
-impl Screen {
     /// Lays out a line that begins with a label of `label` columns in a tone. Wrapped lines are indented.
     pub(super) fn lay_out_at(self, label: usize, line: &str, tone: Tone) -> String {
         let (name, rest) = split_at_width(line, label);
@@ -183,7 +176,7 @@ fn wrap_at_blanks(text: &str, columns: usize) -> Vec<String> {
 }
 
 /// A text of labelled lines.
-pub(super) struct Page {
+pub struct Page {
     text: String,
     /// The column where the text of a line begins.
     indent: usize,
@@ -192,38 +185,50 @@ pub(super) struct Page {
 
 impl Page {
     /// Makes an empty page whose lines have at most this many columns; texts begin after `indent` columns.
-    pub(super) fn new(indent: usize, columns: usize) -> Self {
+    pub fn new(indent: usize, columns: usize) -> Self {
         Self { text: String::new(), indent, columns }
     }
 
     /// Adds a line with its label, wrapped if it is too long.
-    pub(super) fn line(&mut self, label: &str, words: &str) {
+    pub fn line(&mut self, label: &str, words: &str) {
         self.text += &hanging(label, words, self.indent, self.columns);
     }
 
     /// Adds lines; only the first line gets the label.
-    pub(super) fn lines<T: AsRef<str>>(&mut self, label: &str, lines: impl IntoIterator<Item = T>) {
+    pub fn lines<T: AsRef<str>>(&mut self, label: &str, lines: impl IntoIterator<Item = T>) {
         for (at, line) in lines.into_iter().enumerate() {
             self.line(if at == 0 { label } else { "" }, line.as_ref());
         }
     }
 
     /// Adds a line if it has text.
-    pub(super) fn unless_empty(&mut self, label: &str, words: &str) {
+    pub fn unless_empty(&mut self, label: &str, words: &str) {
         if !words.is_empty() {
             self.line(label, words);
         }
     }
 
     /// Adds one or more lines unchanged.
-    pub(super) fn add(&mut self, lines: &str) {
+    pub fn add(&mut self, lines: &str) {
         self.text += lines;
         self.text.push('\n');
     }
 
-    pub(super) fn into_text(self) -> String {
+    /// Adds the lines of another page.
+    pub fn append(&mut self, other: Self) {
+        self.text += &other.text;
+    }
+
+    /// Returns the lines, each with a line end.
+    pub fn into_text(self) -> String {
         self.text
     }
+}
+
+/// Puts a label before the first text, and spaces of the same width before each further text.
+pub(super) fn labelled(label: &str, texts: impl IntoIterator<Item = String>) -> Vec<String> {
+    let label = |at: usize| if at == 0 { label } else { "" };
+    texts.into_iter().enumerate().map(|(at, text)| format!("{:<10}{text}", label(at))).collect()
 }
 
 /// Joins the known parts with semicolons.

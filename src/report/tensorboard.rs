@@ -27,9 +27,9 @@ const NUMBERS: &[(&str, &str)] = &[
 
 /// Makes the event files: one for the search and one for each trial.
 pub(super) fn make(subject: &Subject<'_>) -> Output {
-    let study = subject.study;
+    let study = &subject.kept.study;
     let names = metric_names(study);
-    let mut times = times(subject.lines);
+    let mut times = times(&subject.kept.lines);
     times.resize(study.history.trials().len(), (0.0, 0.0));
     let start = times.first().map_or(0.0, |(start, _)| *start);
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::escape::plain;
-use super::screen::shortened;
+use super::screen::{labelled, shortened};
 use crate::model::fact::{TRACE_FILE, TRACE_STEPS};
 use crate::model::{Config, Facts};
 use crate::search::Study;
@@ -59,7 +59,7 @@ impl Trace {
     pub fn lines(best: Option<&Self>, baseline: Option<&Self>) -> Vec<String> {
         let named = [(best, ""), (baseline, "baseline: ")];
         let words = named.into_iter().filter_map(|(trace, name)| Some(format!("{name}{}", trace?.words())));
-        words.enumerate().map(|(at, words)| format!("{:<10}{words}", if at == 0 { "trace" } else { "" })).collect()
+        labelled("trace", words)
     }
 
     fn words(&self) -> String {

@@ -103,6 +103,19 @@ pub struct Best {
 pub const WIDEST_TIE: f64 = 0.1;
 
 impl Study {
+    /// Makes a study of these trials that took no time, without a baseline and with the default objective.
+    pub fn new(space: impl Into<Arc<Space>>, trials: impl IntoIterator<Item = Trial>) -> Self {
+        Self {
+            space: space.into(),
+            objective: Objective::default(),
+            history: trials.into_iter().collect(),
+            baseline: None,
+            stopped: StopReason::ProbesSpent,
+            elapsed: Duration::ZERO,
+            side_by_side: None,
+        }
+    }
+
     /// Returns the names and values of a config. For the unmodified job: the names and values that it reports to have used.
     pub fn settings(&self, config: &Config) -> Settings {
         if config.is_as_it_is() {

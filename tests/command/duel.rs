@@ -193,6 +193,9 @@ fn what_is_no_config_is_told_with_its_cure() {
             "fastest",
             "A `fastest`: write NAME=VALUE, such as batch_size=64\n\nhint: write settings such as batch_size=64,workers=4",
         ),
+        ("12a", "write NAME=VALUE, such as batch_size=64"),
+        ("", "it is empty"),
+        ("99999999999", "there are not so many trials"),
         ("7", "gputune-out/spec"),
     ] {
         let output = compare(&search, &[a, "baseline"]).output().unwrap();

@@ -54,8 +54,11 @@ fn what_kubernetes_would_refuse_is_told_here() {
     for (words, said) in [
         ("--name Search", "`Search` cannot be `--name`"),
         ("--namespace=-x", "`-x` cannot be `--namespace`"),
+        ("--namespace A", "`A` cannot be `--namespace`"),
         ("--cpu 1x", "`1x` cannot be `--cpu`"),
+        ("--cpu 0", "`0` cannot be `--cpu`"),
         ("--memory 64GB", "`64GB` cannot be `--memory`"),
+        ("--memory Gi", "`Gi` cannot be `--memory`"),
         ("--claim Results", "`Results` cannot be `--claim`"),
         ("--mount data", "`data` cannot be `--mount`"),
         ("--select key", "`key` cannot be `--select`"),

@@ -268,28 +268,17 @@ fn history(trials: &[(Purpose, i64, Outcome)]) -> History {
         }
         outcome
     };
-    let trial = |(number, (purpose, level, outcome)): (u32, &(Purpose, i64, Outcome))| Trial {
-        ended_at: None,
-        slot: None,
-        number,
-        purpose: *purpose,
-        config: x(*level),
-        outcome: if *purpose == Round { in_round(outcome) } else { outcome.clone() },
-        elapsed: Duration::from_secs(1),
-    };
-    (1..).zip(trials).map(trial).collect()
+    let trials = (1..).zip(trials).map(|(number, (purpose, level, outcome))| {
+        let outcome = if *purpose == Round { in_round(outcome) } else { outcome.clone() };
+        Trial { elapsed: Duration::from_secs(1), ..Trial::new(number, *purpose, x(*level), outcome) }
+    });
+    trials.collect()
 }
 
 fn study(objective: Objective, trials: &[(Purpose, i64, Outcome)]) -> Study {
-    Study {
-        space: workers().into(),
-        objective,
-        history: history(trials),
-        baseline: trials.iter().find(|(purpose, ..)| *purpose == Baseline).map(|(_, level, _)| x(*level)),
-        stopped: StopReason::SpaceExhausted,
-        elapsed: Duration::from_secs(10),
-        side_by_side: None,
-    }
+    let baseline = trials.iter().find(|(purpose, ..)| *purpose == Baseline).map(|(_, level, _)| x(*level));
+    let (history, stopped) = (history(trials), StopReason::SpaceExhausted);
+    Study { objective, history, baseline, stopped, ..Study::new(workers(), []) }
 }
 
 /// The workers of each config on the front.

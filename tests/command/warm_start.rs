@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use crate::support::{self, Search, stderr};
 use gputune::model::{
@@ -21,7 +20,7 @@ fn measured(value: f64) -> Outcome {
 }
 
 fn trial(config: Config, outcome: Outcome) -> Trial {
-    Trial { ended_at: None, slot: None, number: 1, purpose: Purpose::Search, config, outcome, elapsed: Duration::ZERO }
+    Trial::new(1, Purpose::Search, config, outcome)
 }
 
 fn settings(pairs: &[(&str, Value)]) -> Settings {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use gputune::model::{
-    Config, Estimate, Failure, Measurement, Memory, Objective, Outcome, Parameter, Purpose, Settings, Space, Trial,
+    Config, Estimate, Failure, Measurement, Memory, Outcome, Parameter, Purpose, Settings, Space, Trial,
 };
 use gputune::probe::{Job, ProbeError, Prober};
 use gputune::search::{Budget, StopReason, Study, TuneError, Tuner};
@@ -54,24 +54,10 @@ fn a_search_whose_alternatives_are_all_disturbed_ends_with_an_error() {
 /// Returns a search with the baseline `x = 1`.
 fn study(trials: &[(i64, Outcome)], stopped: StopReason) -> Study {
     let purpose = |x: i64| if x == 1 { Purpose::Baseline } else { Purpose::Search };
-    let trial = |(number, (x, outcome)): (u32, &(i64, Outcome))| Trial {
-        number,
-        purpose: purpose(*x),
-        config: config(*x),
-        outcome: outcome.clone(),
-        elapsed: Duration::ZERO,
-        ended_at: None,
-        slot: None,
-    };
-    Study {
-        history: (1..).zip(trials).map(trial).collect(),
-        baseline: Some(config(1)),
-        objective: Objective::default(),
-        stopped,
-        elapsed: Duration::from_secs(60),
-        side_by_side: None,
-        space: space().into(),
-    }
+    let trials =
+        (1..).zip(trials).map(|(number, (x, outcome))| Trial::new(number, purpose(*x), config(*x), outcome.clone()));
+    let elapsed = Duration::from_secs(60);
+    Study { baseline: Some(config(1)), stopped, elapsed, ..Study::new(space(), trials) }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The screens at the end of a search: for any study, they fit and show the results that matter.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use std::path::Path;
 use std::time::Duration;
 
 use gputune::model::{
@@ -8,7 +9,7 @@ use gputune::model::{
     Timing, Trial,
 };
 use gputune::report::{self, Screen};
-use gputune::search::{StopReason, Study};
+use gputune::search::Study;
 use unicode_width::UnicodeWidthStr;
 
 const GIB: u64 = 1 << 30;
@@ -31,23 +32,12 @@ fn measured(speed: f64, half: f64, memory: u64) -> Outcome {
 fn study(space: Space, outcomes: Vec<(Purpose, Outcome)>) -> Study {
     let config = |at: usize| space.config(at as u128).unwrap();
     let trials = outcomes.into_iter().enumerate().map(|(at, (purpose, outcome))| Trial {
-        ended_at: None,
-        slot: None,
-        number: at as u32 + 1,
-        purpose,
-        config: config(at),
-        outcome,
         elapsed: Duration::from_secs(9),
+        ..Trial::new(at as u32 + 1, purpose, config(at), outcome)
     });
-    Study {
-        history: trials.collect(),
-        baseline: Some(config(0)),
-        objective: Objective::default().constraint(Constraint::parse("peak_memory < 70GiB").unwrap()),
-        stopped: StopReason::ProbesSpent,
-        elapsed: Duration::from_secs(130),
-        side_by_side: None,
-        space: space.into(),
-    }
+    let (trials, baseline): (Vec<Trial>, _) = (trials.collect(), Some(config(0)));
+    let objective = Objective::default().constraint(Constraint::parse("peak_memory < 70GiB").unwrap());
+    Study { baseline, objective, elapsed: Duration::from_secs(130), ..Study::new(space, trials) }
 }
 
 /// A study with one trial of each outcome.
@@ -114,7 +104,7 @@ fn shown(study: &Study, columns: usize, colours: bool) -> String {
 
 #[test]
 fn what_a_search_prints_at_its_end_is_short() {
-    let text = report::terminal(&ordinary(), None, std::path::Path::new("gputune-out/train"), 80);
+    let text = report::terminal(&ordinary(), None, (Path::new("gputune-out/train"), None), 80);
     let (_, lines) = text.split_once("\nbest      ").unwrap();
     assert!(lines.lines().count() <= 15, "{text}");
     insta::assert_snapshot!("ordinary_brief", text);
@@ -126,16 +116,9 @@ fn unverified_settings_have_a_label_after_settings_that_nothing_takes() {
     let mut failure = Failure::new("nothing takes `precision`");
     failure.closes = vec!["precision".to_owned()];
     let config = study.space.config(11).unwrap();
-    study.history.push(Trial {
-        ended_at: None,
-        slot: None,
-        number: 12,
-        purpose: Purpose::Search,
-        config,
-        outcome: Outcome::Rejected(failure),
-        elapsed: Duration::from_secs(9),
-    });
-    let brief = report::terminal(&study, None, std::path::Path::new("gputune-out/train"), 120);
+    let trial = Trial::new(12, Purpose::Search, config, Outcome::Rejected(failure));
+    study.history.push(Trial { elapsed: Duration::from_secs(9), ..trial });
+    let brief = report::terminal(&study, None, (Path::new("gputune-out/train"), None), 120);
     let unverified = "not verified, since the step does not tell them: batch_size, workers\n";
     assert!(brief.contains(&format!("\nsettings  {unverified}")), "{brief}");
     let all = shown(&study, 120, false);

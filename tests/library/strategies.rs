@@ -152,9 +152,8 @@ fn run_to_the_end(
         let Some(proposal) = proposal else { break };
         assert_sound(entry, &view, &proposal);
         assert_pending_is_left_alone(entry, &view, &proposal.config);
-        let (purpose, config) = (Purpose::Search, proposal.config);
-        let outcome = answer(space, &config);
-        history.push(Trial { ended_at: None, slot: None, number, purpose, config, outcome, elapsed: Duration::ZERO });
+        let outcome = answer(space, &proposal.config);
+        history.push(Trial::new(number, Purpose::Search, proposal.config, outcome));
     }
     history
 }
@@ -243,17 +242,8 @@ fn five_configs_of_a_million_are_all_found() {
             let view = View::new(&space, &objective, &history, &[], None).with(51 - number, 1);
             let Some(proposal) = strategy.propose(&view) else { break };
             assert_sound(entry, &view, &proposal);
-            let (purpose, config) = (Purpose::Search, proposal.config);
-            let outcome = always_well(&space, &config);
-            history.push(Trial {
-                ended_at: None,
-                slot: None,
-                number,
-                purpose,
-                config,
-                outcome,
-                elapsed: Duration::ZERO,
-            });
+            let outcome = always_well(&space, &proposal.config);
+            history.push(Trial::new(number, Purpose::Search, proposal.config, outcome));
         }
         assert_eq!(Walk::new(&space).filter(|config| history.is_settled(config)).count(), 5, "{}", entry.name);
     }
@@ -298,9 +288,8 @@ fn search_a_little(entry: &Entry, space: &Space, probes: u32) {
         let proposal = strategy.propose(&view).unwrap();
         assert_eq!(Some(&proposal), (entry.build)().propose(&view).as_ref(), "{}", entry.name);
         assert_sound(entry, &view, &proposal);
-        let (purpose, config) = (Purpose::Search, proposal.config);
-        let outcome = always_well(space, &config);
-        history.push(Trial { ended_at: None, slot: None, number, purpose, config, outcome, elapsed: Duration::ZERO });
+        let outcome = always_well(space, &proposal.config);
+        history.push(Trial::new(number, Purpose::Search, proposal.config, outcome));
     }
 }
 
@@ -349,15 +338,7 @@ fn probes_to_the_best(name: &str, seed: u64) -> usize {
         if objective.score_of(&outcome).unwrap() > 0.99 * best {
             return number as usize;
         }
-        history.push(Trial {
-            ended_at: None,
-            slot: None,
-            number,
-            purpose: Purpose::Search,
-            config,
-            outcome,
-            elapsed: Duration::ZERO,
-        });
+        history.push(Trial::new(number, Purpose::Search, config, outcome));
     }
     usize::MAX
 }
@@ -421,10 +402,8 @@ fn numbers_that_tell_nothing_are_no_trouble() {
 fn the_largest_number_there_is_makes_no_gain_that_is_none() {
     let space = Space::new([Parameter::range("a", 0, 999_999, 1)]).unwrap();
     let objective = Objective::new("throughput", Direction::Minimize);
-    let trial = |number: u32, config: &Config, value: f64| {
-        let (config, outcome) = (config.clone(), measured(value));
-        Trial { ended_at: None, slot: None, number, purpose: Purpose::Search, config, outcome, elapsed: Duration::ZERO }
-    };
+    let trial =
+        |number: u32, config: &Config, value: f64| Trial::new(number, Purpose::Search, config.clone(), measured(value));
     let configs: Vec<Config> = Walk::new(&space).step_by(300_000).take(3).collect();
     for scores in [[f64::MAX, 0.0], [0.0, f64::MAX], [f64::MAX, 1.0]] {
         let history: History =
@@ -472,15 +451,8 @@ fn what_the_device_reached_in_each_precision_decides_which_is_tried_first() {
     let objective = objective();
     let start = space.first().unwrap();
     let mut history = History::default();
-    history.push(Trial {
-        ended_at: None,
-        slot: None,
-        number: 1,
-        purpose: Purpose::Baseline,
-        outcome: measured(100.0),
-        config: start.clone(),
-        elapsed: Duration::from_secs(1),
-    });
+    let first = Trial::new(1, Purpose::Baseline, start.clone(), measured(100.0));
+    history.push(Trial { elapsed: Duration::from_secs(1), ..first });
     let auto = STRATEGIES.iter().find(|entry| entry.name == "auto").unwrap();
     for fast in [Precision::Tf32, Precision::Fp16, Precision::Bf16] {
         let speeds = [Precision::Tf32, Precision::Fp16, Precision::Bf16]

@@ -66,26 +66,13 @@ fn study(objective: Objective, trials: &[(Purpose, (i64, i64), Outcome)]) -> Stu
         let own = trials[..=at].iter().filter(|(purpose, other, _)| *purpose == Round && other == config);
         u32::try_from(own.count()).unwrap()
     };
-    Study {
-        space: space().into(),
-        objective,
-        history: (1..)
-            .zip(trials.iter().enumerate())
-            .map(|(number, (at, (purpose, (batch, workers), outcome)))| Trial {
-                ended_at: None,
-                slot: None,
-                number,
-                purpose: *purpose,
-                config: config(*batch, *workers),
-                outcome: if *purpose == Round { in_round(outcome, round(at)) } else { outcome.clone() },
-                elapsed: Duration::from_secs(1),
-            })
-            .collect(),
-        baseline: baseline.map(|(_, (batch, workers), _)| config(*batch, *workers)),
-        stopped: StopReason::SpaceExhausted,
-        elapsed: Duration::from_secs(10),
-        side_by_side: None,
-    }
+    let trials = (1..).zip(trials.iter().enumerate()).map(|(number, (at, (purpose, (batch, workers), outcome)))| {
+        let outcome = if *purpose == Round { in_round(outcome, round(at)) } else { outcome.clone() };
+        let trial = Trial::new(number, *purpose, config(*batch, *workers), outcome);
+        Trial { elapsed: Duration::from_secs(1), ..trial }
+    });
+    let baseline = baseline.map(|(_, (batch, workers), _)| config(*batch, *workers));
+    Study { objective, baseline, stopped: StopReason::SpaceExhausted, ..Study::new(space(), trials) }
 }
 
 fn fastest(trials: &[(Purpose, (i64, i64), Outcome)]) -> Study {
@@ -273,21 +260,9 @@ fn less_memory_comes_before_fewer_workers_and_fewer_changes_come_last() {
 fn of_equally_large_configs_the_one_with_fewer_changes_is_named() {
     let space = || Space::new([Parameter::range("a", 0, 2, 1), Parameter::range("b", 0, 2, 1)]).unwrap();
     let at = |a: i64, b: i64| space().locate(&[("a", a), ("b", b)].into_iter().collect()).unwrap();
-    let trial = |number, config, value| Trial {
-        ended_at: None,
-        slot: None,
-        number,
-        purpose: Search,
-        config,
-        outcome: speed(value),
-        elapsed: Duration::ZERO,
-    };
-    let study = Study {
-        space: space().into(),
-        history: [trial(1, at(0, 2), 1.0), trial(2, at(1, 1), 5.0), trial(3, at(2, 0), 5.0)].into_iter().collect(),
-        baseline: Some(at(2, 2)),
-        ..fastest(&[])
-    };
+    let trial = |number, config, value| Trial::new(number, Search, config, speed(value));
+    let trials = [trial(1, at(0, 2), 1.0), trial(2, at(1, 1), 5.0), trial(3, at(2, 0), 5.0)];
+    let study = Study { baseline: Some(at(2, 2)), ..Study::new(space(), trials) };
     assert_eq!(winner(&study).line(), "a=2 b=0");
 }
 

@@ -146,8 +146,7 @@ pub(crate) fn write_with(
     let (mut journal, _) = Journal::open(&folder.join(JOURNAL), &Header::new(fingerprint), &space).unwrap();
     for (number, (purpose, settings, outcome)) in (1..).zip(trials) {
         let (config, elapsed) = (space.locate(settings).unwrap(), Duration::from_secs(12));
-        let trial =
-            Trial { ended_at: None, slot: None, number, purpose: *purpose, config, outcome: outcome.clone(), elapsed };
+        let trial = Trial { elapsed, ..Trial::new(number, *purpose, config, outcome.clone()) };
         journal.record(&trial, &space, Some("a reason"), None).unwrap();
     }
     let baseline = trials.first().map(|(_, settings, _)| settings);

@@ -48,15 +48,8 @@ fn write_spec(folder: &Path, spec: &Spec, winner: &Settings, is_gpu: bool) {
     let last = if before.is_none() { Purpose::Baseline } else { Purpose::Search };
     for (number, (purpose, settings, speed)) in (1..).zip(measured_trials.chain([(last, winner, 200.0)])) {
         let (config, elapsed) = (space.locate(settings).unwrap(), Duration::from_secs(12));
-        let trial = Trial {
-            ended_at: None,
-            slot: None,
-            number,
-            purpose,
-            config,
-            outcome: Outcome::Measured(kept::measured(speed, 32)),
-            elapsed,
-        };
+        let outcome = Outcome::Measured(kept::measured(speed, 32));
+        let trial = Trial { elapsed, ..Trial::new(number, purpose, config, outcome) };
         journal.record(&trial, space, None, None).unwrap();
     }
     let (sought, step) = ((space, &spec.objective), spec.step.template());

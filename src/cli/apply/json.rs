@@ -3,6 +3,8 @@
 use std::ops::Range;
 
 use gputune::model::Value;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
 
 use super::form::Old;
 use super::{LIST, Language, Place, TABLE, Text};
@@ -18,106 +20,69 @@ pub(super) const LANGUAGE: Language = Language {
 };
 
 fn places(text: &str) -> Result<Vec<Place>, String> {
-    // Parsing checks the syntax and limits the depth; the scanner relies on both.
+    // This also limits the depth, so that `add_places` can call itself.
     let root: serde_json::Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if !root.is_object() {
         return Err("it is no object of settings".to_owned());
     }
-    let mut scanner = Scanner { text, at: 0, found: Vec::new() };
-    scanner.value(0..0, &mut Vec::new());
-    scanner.found.retain(|place| !place.path.is_empty());
-    scanner.found.sort_by_key(|place| place.key.start);
-    Ok(scanner.found)
+    let mut found = Vec::new();
+    add_places(text, text.trim_start(), &[], &mut found);
+    found.sort_by_key(|place| place.key.start);
+    Ok(found)
 }
 
-/// Finds the values in valid JSON.
-struct Scanner<'t> {
-    text: &'t str,
-    at: usize,
-    found: Vec<Place>,
-}
-
-impl Scanner<'_> {
-    fn peek(&mut self) -> u8 {
-        let bytes = self.text.as_bytes();
-        while bytes.get(self.at).is_some_and(u8::is_ascii_whitespace) {
-            self.at += 1;
-        }
-        bytes.get(self.at).copied().unwrap_or(b'}')
-    }
-
-    fn value(&mut self, key: Range<usize>, path: &mut Vec<String>) {
-        let first = self.peek();
-        let start = self.at;
-        let obstacle = match first {
-            b'{' => {
-                self.members(path);
-                Some(TABLE)
-            }
-            b'[' => {
-                self.items(path);
-                Some(LIST)
-            }
-            b'"' => {
-                self.string();
-                None
-            }
-            _ => {
-                let rest = &self.text.as_bytes()[start..];
-                let ends = |byte: &u8| byte.is_ascii_whitespace() || b",]}".contains(byte);
-                self.at += rest.iter().position(ends).unwrap_or(rest.len());
-                None
-            }
+/// Adds the values in an object or a list, whose text is a part of the whole text.
+fn add_places(whole: &str, inside: &str, path: &[String], found: &mut Vec<Place>) {
+    let range = |part: &RawValue| {
+        let start = part.get().as_ptr() as usize - whole.as_ptr() as usize;
+        start..start + part.get().len()
+    };
+    let values: Vec<(String, Range<usize>, &RawValue)> = if inside.starts_with('{') {
+        let Members(members) = serde_json::from_str(inside).unwrap_or_default();
+        let name = |key: &RawValue| serde_json::from_str(key.get()).unwrap_or_default();
+        members.into_iter().map(|(key, value)| (name(key), range(key), value)).collect()
+    } else {
+        let items: Vec<&RawValue> = serde_json::from_str(inside).unwrap_or_default();
+        let start = |item: &RawValue| range(item).start;
+        items.into_iter().enumerate().map(|(at, item)| (at.to_string(), start(item)..start(item), item)).collect()
+    };
+    for (name, key, value) in values {
+        let path = [path, &[name]].concat();
+        let obstacle = match value.get().as_bytes().first() {
+            Some(b'{') => Some(TABLE),
+            Some(b'[') => Some(LIST),
+            _ => None,
         };
-        self.found.push(Place { path: path.clone(), span: start..self.at, key, obstacle });
-    }
-
-    fn members(&mut self, path: &mut Vec<String>) {
-        self.at += 1;
-        while self.at < self.text.len() && self.peek() != b'}' {
-            let start = self.at;
-            self.string();
-            let key = start..self.at;
-            path.push(serde_json::from_str(&self.text[key.clone()]).unwrap_or_default());
-            self.peek();
-            self.at += 1;
-            self.value(key, path);
-            path.pop();
-            if self.peek() == b',' {
-                self.at += 1;
-            }
+        if obstacle.is_some() {
+            add_places(whole, value.get(), &path, found);
         }
-        self.at = (self.at + 1).min(self.text.len());
+        found.push(Place { path, span: range(value), key, obstacle });
     }
+}
 
-    fn items(&mut self, path: &mut Vec<String>) {
-        self.at += 1;
-        let mut number = 0;
-        while self.at < self.text.len() && self.peek() != b']' {
-            path.push(number.to_string());
-            self.value(self.at..self.at, path);
-            path.pop();
-            number += 1;
-            if self.peek() == b',' {
-                self.at += 1;
+/// The keys and values of an object, in order and with duplicates.
+#[derive(Default)]
+struct Members<'t>(Vec<(&'t RawValue, &'t RawValue)>);
+
+impl<'t> Deserialize<'t> for Members<'t> {
+    fn deserialize<D: Deserializer<'t>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder;
+        impl<'t> Visitor<'t> for InOrder {
+            type Value = Members<'t>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
             }
-        }
-        self.at = (self.at + 1).min(self.text.len());
-    }
 
-    fn string(&mut self) {
-        let bytes = self.text.as_bytes();
-        self.at += 1;
-        while let Some(byte) = bytes.get(self.at) {
-            match byte {
-                b'\\' => self.at += 2,
-                b'"' => {
-                    self.at += 1;
-                    return;
+            fn visit_map<A: MapAccess<'t>>(self, mut map: A) -> Result<Members<'t>, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
                 }
-                _ => self.at += 1,
+                Ok(Members(members))
             }
         }
+        deserializer.deserialize_map(InOrder)
     }
 }
 

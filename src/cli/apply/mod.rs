@@ -14,7 +14,6 @@ use std::path::Path;
 use gputune::model::Value;
 
 use form::Old;
-pub(super) use toml::scalar as toml_scalar;
 
 /// A language of configuration files.
 #[derive(Debug, Clone, Copy)]

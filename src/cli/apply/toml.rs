@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use gputune::model::Value;
+use gputune::report::emit::toml_scalar;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -74,17 +75,7 @@ fn show(value: &Value, old: &str) -> String {
         Value::Text(text) if old.starts_with('\'') && !old.starts_with("'''") && is_literal(text) => {
             format!("'{text}'")
         }
-        value => scalar(value),
-    }
-}
-
-/// Formats a value in TOML.
-pub(in crate::cli) fn scalar(value: &Value) -> String {
-    match value {
-        Value::Bool(value) => value.to_string(),
-        Value::Int(value) => value.to_string(),
-        Value::Float(value) => toml::Value::from(*value).to_string(),
-        Value::Text(text) => toml::Value::from(text.as_str()).to_string(),
+        value => toml_scalar(value),
     }
 }
 
@@ -102,7 +93,7 @@ fn add(
     let line_break = text.line_break();
     let is_bare = |key: &str| !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c));
     let key = if is_bare(key) { key.to_owned() } else { toml::Value::from(key).to_string() };
-    let entry = format!("{key} = {}", scalar(value));
+    let entry = format!("{key} = {}", toml_scalar(value));
     if let Some(own) = own.filter(|own| text.of(own).starts_with('{')) {
         let whole = text.of(own);
         let inside = whole.strip_suffix('}').unwrap_or(whole).trim_end().len();

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use gputune::model::Value;
+use gputune::report::emit::yaml_scalar;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 
 use super::form::{Old, is_answer, is_precision_word};
@@ -180,15 +181,13 @@ fn whole(old: &str) -> Option<i64> {
 fn show(value: &Value, old: &str) -> String {
     match value {
         Value::Text(text) if old.starts_with('\'') && !text.contains(['\'', '\n']) => format!("'{text}'"),
-        Value::Text(text) if old.starts_with(['"', '\'']) => {
-            gputune::report::emit::yaml_scalar(&Value::from(text.as_str()))
-        }
+        Value::Text(_) if old.starts_with(['"', '\'']) => yaml_scalar(value),
         // These strings need no quotes: a word for yes or no that replaces such a word, Lightning's name of a
         // precision, and a plain string.
         Value::Text(text) if is_answer(old.trim()) && is_answer(text) => text.clone(),
         Value::Text(text) if is_precision_word(text) && !old.is_empty() => text.clone(),
         Value::Text(text) if !old.is_empty() && is_plain(text) => text.clone(),
-        value => gputune::report::emit::yaml_scalar(value),
+        value => yaml_scalar(value),
     }
 }
 
@@ -208,7 +207,7 @@ fn is_same(old: &str, value: &Value) -> bool {
             || old == text && (is_plain(old) || is_answer(old) || is_precision_word(old)),
             |old| old == *text,
         ),
-        value => old == gputune::report::emit::yaml_scalar(value) || Value::parse(old) == *value,
+        value => old == yaml_scalar(value) || Value::parse(old) == *value,
     }
 }
 

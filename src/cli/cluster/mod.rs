@@ -266,22 +266,3 @@ fn kubectl(namespace: Option<&str>, words: &[&str], input: &str) -> Result<Strin
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_and_quantities_are_those_of_kubernetes() {
-        assert_eq!(name_of("Tune_it.v2.toml"), "gputune-tune-it-v2");
-        assert_eq!(name_of("_.toml"), "gputune");
-        assert!(name_of(&"a".repeat(200)).len() <= LONGEST_NAME);
-        for good in ["8", "0.5", "500m", "64Gi", "100M"] {
-            assert!(is_quantity(good), "{good}");
-        }
-        for bad in ["", "0", "-1", "64GB", "1 Gi", "Gi", "1e"] {
-            assert!(!is_quantity(bad), "{bad}");
-        }
-        assert!(is_label("a-1") && !is_label("A") && !is_label("-a") && !is_label("") && !is_label(&"a".repeat(64)));
-    }
-}

@@ -1,22 +1,18 @@
 //! Shows a running `gputune compare` as a line, and prints its result.
 
 use std::fmt::Write as _;
-use std::io::IsTerminal;
-use std::time::{Duration, Instant};
 
 use gputune::model::{Estimate, Outcome, Settings};
 use gputune::probe::duel::{Block, DuelEnd, DuelProgress, Duelled, Side, Stage, Way};
-use gputune::report;
+use gputune::report::{self, Tone};
 use serde::Serialize;
 
 use super::Contender;
-use crate::cli::colour;
+use crate::cli::progress::Show;
 
-/// The progress line on standard error. A terminal redraws it; elsewhere each new stage prints a line.
+/// Shows a running comparison. Without a terminal, each new stage prints a line.
 pub(super) struct Line {
-    quiet: bool,
-    is_live: bool,
-    next: Instant,
+    show: Show,
     /// The number of fallbacks that were printed.
     fallbacks: usize,
     /// The state that was printed last.
@@ -24,48 +20,22 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn new(quiet: bool) -> Self {
-        let is_live = std::io::stderr().is_terminal() && !colour::is_dumb();
-        Self { quiet, is_live, next: Instant::now(), fallbacks: 0, told: None }
+    pub(super) fn new(show: Show) -> Self {
+        Self { show, fallbacks: 0, told: None }
     }
 
     pub(super) fn hear(&mut self, progress: &DuelProgress<'_>) {
-        const EVERY: Duration = Duration::from_millis(200);
-        if self.quiet {
-            return;
-        }
-        for fallback in &progress.fallbacks[self.fallbacks.min(progress.fallbacks.len())..] {
-            self.clear();
-            say!("{}", fallback.replace(char::is_control, " "));
+        for fallback in progress.fallbacks.iter().skip(self.fallbacks) {
+            self.show.say(fallback, Tone::Plain);
         }
         self.fallbacks = progress.fallbacks.len();
+        self.show.note(&words(progress));
         // Without a terminal, a change of side alone prints no line, except in the warm-up.
-        let side = if self.is_live || progress.stage == Stage::Warming { progress.side } else { Side::A };
+        let side = if progress.stage == Stage::Warming { progress.side } else { Side::A };
         let now = (progress.way, progress.stage, side);
-        let is_new = self.told != Some(now);
-        if !self.is_live && progress.stage == Stage::Ending {
-            return;
-        }
-        let is_due = self.is_live && Instant::now() >= self.next;
-        if !is_new && !is_due {
-            return;
-        }
-        self.told = Some(now);
-        self.next = Instant::now() + EVERY;
-        let text = words(progress);
-        if self.is_live {
-            let columns = colour::stderr().columns.saturating_sub(1);
-            let text: String = text.chars().take(columns).collect();
-            say_part!("\r\x1b[2K{text}");
-        } else {
-            say!("{text}");
-        }
-    }
-
-    /// Removes the line.
-    pub(super) fn clear(&self) {
-        if self.is_live && !self.quiet {
-            say_part!("\r\x1b[2K");
+        if matches!(self.show, Show::Lines) && progress.stage != Stage::Ending && self.told != Some(now) {
+            self.told = Some(now);
+            self.show.say(&words(progress), Tone::Plain);
         }
     }
 }

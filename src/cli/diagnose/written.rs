@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use gputune::diagnosis::{Evidence, Examined, Opening, openable};
 use gputune::model::Role;
 use gputune::probe::{adapter::Apply, escaped};
-use gputune::report;
+use gputune::report::{self, emit::toml_scalar};
 use gputune::spec::Spec;
 
 use super::Subject;
-use crate::cli::apply::toml_scalar;
 use crate::cli::exit::Failed;
 use crate::cli::{folder, paths};
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use console::measure_text_width;
 use gputune::model::{
-    Estimate, Metric, Purpose, Readings, Settings,
+    Estimate, Metric, Purpose, Readings,
     quantity::{show_bytes, show_duration, show_number},
 };
-use gputune::report::{Screen, Tone, shortened, shown_estimate, wrap};
+use gputune::report::{Screen, Tone, shortened, shown_estimate, shown_settings, wrap};
 use gputune::search::{Ended, Running, Status};
 
 /// The width of the labels, in columns.
@@ -223,17 +223,8 @@ fn left(status: &Status, elapsed: f64) -> Option<String> {
 
 /// Returns the settings in a line; if they do not fit, only the settings that differ from the best config.
 fn config(probe: &Running, status: &Status, room: usize) -> String {
-    let whole = probe.config.line();
-    let best = status.best.as_ref().filter(|best| best.config != probe.config);
-    match best {
-        Some(best) if whole.chars().count() > room => {
-            let differs = |(name, value): &(&str, _)| best.config.get(name) != Some(*value);
-            let differing: Settings =
-                probe.config.iter().filter(differs).map(|(name, value)| (name, value.clone())).collect();
-            format!("{}, else as the best", differing.line())
-        }
-        _ => whole,
-    }
+    let best = status.best.as_ref().map_or(&probe.config, |best| &best.config);
+    shown_settings(&probe.config, best, room)
 }
 
 fn speed(probe: &Running, elapsed: f64, status: &Status) -> String {
@@ -332,7 +323,7 @@ fn most(gpus: &[&Readings], metric: Metric) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use gputune::model::{DeviceReadings, GpuUse, Reading, Source};
+    use gputune::model::{DeviceReadings, GpuUse, Reading, Settings, Source};
     use gputune::search::BestSoFar;
 
     use super::*;

@@ -13,7 +13,7 @@ use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use serde::Serialize;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct Run {
     pub(super) seed: u64,
     /// The best value after each probe, `null` until the first success.
@@ -25,26 +25,24 @@ pub(super) struct Run {
     /// Why it ended, if it was a search with its own end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stopped: Option<Ending>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[serde(untagged)]
-pub(super) enum Ending {
-    Stopped(StopReason),
-    GaveUp(GaveUp),
+    /// The scores of the probes that succeeded.
+    #[serde(skip)]
+    scores: Vec<Vec<f64>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum GaveUp {
+pub(super) enum Ending {
     SameFailure,
+    #[serde(untagged)]
+    Stopped(StopReason),
 }
 
 impl std::fmt::Display for Ending {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Stopped(reason) => reason.fmt(f),
-            Self::GaveUp(GaveUp::SameFailure) => f.write_str("every config so far failed in the same way"),
+            Self::SameFailure => f.write_str("every config so far failed in the same way"),
         }
     }
 }
@@ -53,7 +51,9 @@ pub(super) struct Plan<'p> {
     pub(super) strategy: &'static Entry,
     pub(super) space: &'p Space,
     pub(super) replay: &'p Replay,
-    pub(super) found: Found<'p>,
+    pub(super) objective: &'p Objective,
+    /// The scores of all feasible configs in the table.
+    pub(super) all: Vec<Vec<f64>>,
     pub(super) probes: u32,
     /// The number of probes that run at the same time.
     pub(super) slots: usize,
@@ -92,7 +92,7 @@ impl Plan<'_> {
     pub(super) fn of_probes(&self, seed: u64) -> Run {
         let mut strategy = (self.strategy.build)();
         let mut history = History::default();
-        let mut record = Record::default();
+        let mut run = Run { seed, ..Run::default() };
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut readings = ChaCha8Rng::seed_from_u64(!seed);
         let mut running: Vec<Running> = Vec::new();
@@ -101,7 +101,7 @@ impl Plan<'_> {
             // The first probe runs alone: its result shows whether parallel probes disturb each other.
             let slots = if history.trials().is_empty() { 1 } else { self.slots };
             while running.len() < slots && number < self.probes && !is_over {
-                let objective = self.found.objective.scalarised(&history, seed);
+                let objective = self.objective.scalarised(&history, seed);
                 let pending: Vec<Config> = running.iter().map(|running| running.proposal.config.clone()).collect();
                 let so_far: Vec<Option<SoFar>> =
                     running.iter().map(|running| running.shows.filter(|_| running.shows_at <= now)).collect();
@@ -125,19 +125,11 @@ impl Plan<'_> {
             let Running { ends_at, number, proposal, outcome, .. } = running.remove(next);
             now = ends_at;
             let Proposal { config, gain, .. } = proposal;
-            record.expected_gain.push(gain);
-            record.hear(&self.found, &outcome);
-            history.push(Trial {
-                number,
-                purpose: Purpose::Search,
-                config,
-                outcome,
-                elapsed: Duration::ZERO,
-                ended_at: None,
-                slot: None,
-            });
+            run.expected_gain.push(gain);
+            self.record(&outcome, &mut run);
+            history.push(Trial::new(number, Purpose::Search, config, outcome));
         }
-        record.into_run(seed, None)
+        run
     }
 
     /// Searches as `gputune search` does, until the search ends or reaches the number of probes. No round
@@ -146,75 +138,33 @@ impl Plan<'_> {
         let gains = Arc::new(Mutex::new(Vec::new()));
         let strategy = Heard { strategy: (self.strategy.build)(), gains: Arc::clone(&gains) };
         let budget = Budget { probes: self.probes, time: Duration::MAX, rounds: 0, ..Budget::default() };
-        let mut record = Record::default();
+        let mut run = Run { seed, ..Run::default() };
         let study = Tuner::with_prober(space, replay)
-            .objective(self.found.objective.clone())
+            .objective(self.objective.clone())
             .budget(budget)
             .with_strategy(strategy)
             .seed(seed)
             .run(|event| {
                 if let Event::Finished { trial, .. } = event {
-                    record.hear(&self.found, &trial.outcome);
+                    self.record(&trial.outcome, &mut run);
                 }
             });
-        let stopped = match study {
+        run.stopped = Some(match study {
             Ok(study) => Ending::Stopped(study.stopped),
-            Err(TuneError::SameFailure { .. }) => Ending::GaveUp(GaveUp::SameFailure),
+            Err(TuneError::SameFailure { .. }) => Ending::SameFailure,
             Err(error) => return Err(error),
-        };
-        record.expected_gain.clone_from(&gains.lock().unwrap_or_else(PoisonError::into_inner));
+        });
+        run.expected_gain.clone_from(&gains.lock().unwrap_or_else(PoisonError::into_inner));
         // The proposal with which the search ended was not probed.
-        record.expected_gain.truncate(record.best.len());
-        Ok(record.into_run(seed, Some(stopped)))
-    }
-}
-
-/// A strategy that records its expected gains.
-struct Heard {
-    strategy: Box<dyn Strategy>,
-    gains: Arc<Mutex<Vec<Option<f64>>>>,
-}
-
-impl Strategy for Heard {
-    fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
-        let proposal = self.strategy.propose(view)?;
-        self.gains.lock().unwrap_or_else(PoisonError::into_inner).push(proposal.gain);
-        Some(proposal)
-    }
-}
-
-#[derive(Default)]
-struct Record {
-    best: Vec<Option<f64>>,
-    expected_gain: Vec<Option<f64>>,
-    failed: usize,
-    scores: Vec<Vec<f64>>,
-}
-
-impl Record {
-    fn hear(&mut self, found: &Found<'_>, outcome: &Outcome) {
-        let scores = found.objective.scores_of(outcome);
-        self.failed += usize::from(scores.is_none());
-        self.scores.extend(scores);
-        self.best.push(found.best(&self.scores));
+        run.expected_gain.truncate(run.best.len());
+        Ok(run)
     }
 
-    fn into_run(self, seed: u64, stopped: Option<Ending>) -> Run {
-        let Self { best, expected_gain, failed, .. } = self;
-        Run { seed, best, expected_gain, failed, stopped }
-    }
-}
-
-/// Compares the found configs with all configs of a table.
-pub(super) struct Found<'o> {
-    objective: &'o Objective,
-    /// The scores of all feasible configs in the table.
-    all: Vec<Vec<f64>>,
-}
-
-impl<'o> Found<'o> {
-    pub(super) fn of(objective: &'o Objective, replay: &Replay) -> Self {
-        Self { objective, all: replay.scores(objective) }
+    fn record(&self, outcome: &Outcome, run: &mut Run) {
+        let scores = self.objective.scores_of(outcome);
+        run.failed += usize::from(scores.is_none());
+        run.scores.extend(scores);
+        run.best.push(self.best(&run.scores));
     }
 
     /// Returns the best value of the table; for a front, the share 1.
@@ -229,5 +179,19 @@ impl<'o> Found<'o> {
         }
         let top = found.iter().filter_map(|scores| scores.first()).copied().max_by(f64::total_cmp);
         top.map(|score| self.objective.score(score))
+    }
+}
+
+/// A strategy that records its expected gains.
+struct Heard {
+    strategy: Box<dyn Strategy>,
+    gains: Arc<Mutex<Vec<Option<f64>>>>,
+}
+
+impl Strategy for Heard {
+    fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
+        let proposal = self.strategy.propose(view)?;
+        self.gains.lock().unwrap_or_else(PoisonError::into_inner).push(proposal.gain);
+        Some(proposal)
     }
 }

@@ -92,34 +92,28 @@ fn is_unknown(error: &str) -> bool {
 }
 
 /// States of a job that waits, has nodes, or is over (`squeue`(1), "JOB STATE CODES"). Any other state is unknown.
-const WAITS: &[&str] = &["PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"];
-const RUNS: &[&str] =
-    &["RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "STAGE_OUT"];
-const OVER: &[&str] = &[
-    "COMPLETED",
-    "FAILED",
-    "TIMEOUT",
-    "DEADLINE",
-    "PREEMPTED",
-    "CANCELLED",
-    "NODE_FAIL",
-    "BOOT_FAIL",
-    "OUT_OF_MEMORY",
-];
+const WAITS: &str = "PENDING REQUEUED REQUEUE_HOLD REQUEUE_FED SPECIAL_EXIT RESV_DEL_HOLD";
+const RUNS: &str = "RUNNING CONFIGURING COMPLETING SUSPENDED STOPPED SIGNALING RESIZING STAGE_OUT";
+const OVER: &str = "COMPLETED FAILED TIMEOUT DEADLINE PREEMPTED CANCELLED NODE_FAIL BOOT_FAIL OUT_OF_MEMORY";
+
+/// Returns the state of a job by Slurm's word for it, given what else Slurm says about the job.
+fn state_of(over: Over, nodes: &str, start: Option<String>) -> State {
+    let is_in = |words: &str| words.split(' ').any(|word| word == over.state);
+    match () {
+        () if is_in(WAITS) => State::Waits { reason: over.reason, start },
+        () if is_in(RUNS) => State::Runs { nodes: nodes.to_owned(), limit: over.limit },
+        () if is_in(OVER) => State::Over(over),
+        () => State::Unclear(format!("its state is {}", over.state)),
+    }
+}
 
 /// Reads a line of `squeue -h -o "%T|%r|%S|%l|%N"`.
 fn queued(line: &str) -> State {
     let parts: Vec<&str> = line.lines().next().unwrap_or_default().split('|').map(str::trim).collect();
     let [state, reason, start, limit, nodes] = *parts.as_slice() else { return State::Unclear(line.to_owned()) };
-    match state {
-        state if WAITS.contains(&state) => {
-            let start = Some(start).filter(|start| *start != "N/A" && !start.is_empty()).map(str::to_owned);
-            State::Waits { reason: reason.to_owned(), start }
-        }
-        state if RUNS.contains(&state) => State::Runs { nodes: nodes.to_owned(), limit: slurm_duration(limit) },
-        state if OVER.contains(&state) => State::Over(Over { state: state.to_owned(), ..Over::default() }),
-        state => State::Unclear(format!("its state is {state}")),
-    }
+    let start = Some(start).filter(|start| *start != "N/A" && !start.is_empty()).map(str::to_owned);
+    let (state, reason, limit) = (state.to_owned(), reason.to_owned(), slurm_duration(limit));
+    state_of(Over { state, reason, limit, ..Over::default() }, nodes, start)
 }
 
 /// Reads a line of `scontrol -o show job`: `Name=value` with blanks between them.
@@ -129,19 +123,9 @@ fn remembered(line: &str) -> State {
             |word: &str| word.split_once('=').filter(|(key, _)| *key == name).map(|(_, value)| value.to_owned());
         line.split_whitespace().find_map(is_it).unwrap_or_default()
     };
-    let (state, limit) = (of("JobState"), slurm_duration(&of("TimeLimit")));
-    match state.as_str() {
-        state if WAITS.contains(&state) => State::Waits { reason: of("Reason"), start: None },
-        state if RUNS.contains(&state) => State::Runs { nodes: of("NodeList"), limit },
-        state if OVER.contains(&state) => State::Over(Over {
-            state: state.to_owned(),
-            reason: of("Reason"),
-            exit: of("ExitCode"),
-            ran: slurm_duration(&of("RunTime")),
-            limit,
-        }),
-        _ => State::Unclear(format!("its state is {state}")),
-    }
+    let (state, reason, exit) = (of("JobState"), of("Reason"), of("ExitCode"));
+    let (ran, limit) = (slurm_duration(&of("RunTime")), slurm_duration(&of("TimeLimit")));
+    state_of(Over { state, reason, exit, ran, limit }, &of("NodeList"), None)
 }
 
 /// The longest time by which Slurm may signal a job too early (`sbatch`(1), `--signal`: "up to 60 seconds earlier").
@@ -255,10 +239,10 @@ mod tests {
                 "RUNNING|None|2026-11-23T18:00:00|10:00|gt[1-2]",
                 State::Runs { nodes: "gt[1-2]".to_owned(), limit: Some(Duration::from_secs(600)) },
             ),
-            ("TIMEOUT|TimeLimit|x|1:00|gt1", State::Over(Over { state: "TIMEOUT".to_owned(), ..Over::default() })),
         ] {
             assert_eq!(queued(line), state);
         }
+        assert!(matches!(queued("TIMEOUT|TimeLimit|x|1:00|gt1"), State::Over(over) if over.state == "TIMEOUT"));
         for line in ["LAUNCH_FAILED_AGAIN|None|x|y|", "", "slurm_load_jobs error: Unable to contact slurm controller"] {
             assert!(matches!(queued(line), State::Unclear(_)), "{line}");
         }

@@ -147,7 +147,7 @@ impl fmt::Display for Ceiling {
 }
 
 /// The ceilings of one GPU.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ceilings {
     /// The version of the format, [`FORMAT`].
     pub format: u32,

@@ -9,13 +9,12 @@ use crate::model::quantity::show_seconds;
 
 /// A part of a step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Part {
+pub(super) struct Part {
     /// The name of the phase in the protocol, or `host_overhead` for the rest of the step.
-    pub name: String,
-    /// The seconds spent in it.
-    pub seconds: f64,
+    name: String,
+    seconds: f64,
     /// Its share of the step.
-    pub share: f64,
+    pub(super) share: f64,
     /// Its name on the screen.
     #[serde(skip)]
     pub(super) label: String,
@@ -36,7 +35,7 @@ const PHASES: &[(&str, &str, char)] = &[
 const OVERHEAD: (&str, &str, char) = ("host_overhead", "host overhead", '·');
 
 /// Returns the phases of a step, then the rest of it as host overhead; empty if the job reports no phase.
-pub fn parts(evidence: &Evidence) -> Vec<Part> {
+pub(super) fn parts(evidence: &Evidence) -> Vec<Part> {
     let Some(step) = evidence.step() else { return Vec::new() };
     let known = |name: &str| PHASES.iter().any(|(phase, _, _)| *phase == name);
     let seconds = |name: &str| {

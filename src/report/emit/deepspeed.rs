@@ -2,20 +2,18 @@
 
 use serde_json::json;
 
-use super::framework::{Framework, Key, json, plain_key, precision};
+use super::framework::{Framework, Key, plain_key, precision};
 use super::knob::Knob;
 use crate::model::Precision;
 
-/// The configuration of DeepSpeed.
+/// The configuration of DeepSpeed: <https://www.deepspeed.ai/docs/config-json/>.
 pub(super) const DEEPSPEED: Framework = Framework {
     name: "DeepSpeed",
-    source: "https://www.deepspeed.ai/docs/config-json/",
     keys: &[
         plain_key!(Batch, "train_micro_batch_size_per_gpu"),
         plain_key!(Accumulation, "gradient_accumulation_steps"),
         Key {
             knob: Knob::Precision,
-            key: "bf16.enabled",
             write: |value| {
                 let both =
                     |bf16: bool, fp16: bool| Ok(vec![("bf16.enabled", json!(bf16)), ("fp16.enabled", json!(fp16))]);
@@ -34,26 +32,12 @@ pub(super) const DEEPSPEED: Framework = Framework {
         plain_key!(ZeroStage, "zero_optimization.stage"),
     ],
     own: &[
-        (
-            "",
-            &["gradient_clipping", "prescale_gradients", "sparse_gradients", "steps_per_print", "wall_clock_breakdown"],
-        ),
+        ("", "gradient_clipping prescale_gradients sparse_gradients steps_per_print wall_clock_breakdown"),
         (
             "zero_optimization",
-            &[
-                "allgather_bucket_size",
-                "allgather_partitions",
-                "contiguous_gradients",
-                "overlap_comm",
-                "reduce_bucket_size",
-                "reduce_scatter",
-                "round_robin_gradients",
-                "stage3_max_live_parameters",
-                "stage3_max_reuse_distance",
-                "stage3_param_persistence_threshold",
-                "stage3_prefetch_bucket_size",
-                "sub_group_size",
-            ],
+            "allgather_bucket_size allgather_partitions contiguous_gradients overlap_comm reduce_bucket_size \
+             reduce_scatter round_robin_gradients stage3_max_live_parameters stage3_max_reuse_distance \
+             stage3_param_persistence_threshold stage3_prefetch_bucket_size sub_group_size",
         ),
     ],
     elsewhere: &[

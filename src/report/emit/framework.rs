@@ -7,48 +7,33 @@ use super::{Chosen, Written, yaml_float};
 use crate::model::{Precision, Value};
 
 /// Keys with their values; an error says why the setting has no keys.
-pub type Pairs = Result<Vec<(&'static str, Json)>, String>;
+type Pairs = Result<Vec<(&'static str, Json)>, String>;
 
 /// The names of one knob in a framework.
 #[derive(Debug, Clone, Copy)]
-pub struct Key {
-    /// The knob.
-    pub knob: Knob,
-    /// The key, with dots for nested tables; the first key if the knob has several.
-    pub key: &'static str,
-    /// Returns the keys with their values; an error says why the setting has no keys.
-    pub write: fn(&Value) -> Pairs,
+pub(crate) struct Key {
+    pub(crate) knob: Knob,
+    /// Returns the keys with their values; a key has dots for nested tables.
+    pub(crate) write: fn(&Value) -> Pairs,
 }
 
 /// A framework's configuration.
 #[derive(Debug, Clone, Copy)]
-pub struct Framework {
+pub(crate) struct Framework {
     /// The name of the framework, in its usual spelling.
-    pub name: &'static str,
-    /// The address of the framework's documentation of these settings.
-    pub source: &'static str,
+    pub(super) name: &'static str,
     /// The framework's names for the knobs.
-    pub keys: &'static [Key],
+    pub(crate) keys: &'static [Key],
     /// Further settings of the framework, by table. A parameter with the name of such a setting is written unchanged.
-    pub own: &'static [(&'static str, &'static [&'static str])],
+    pub(super) own: &'static [(&'static str, &'static str)],
     /// Hints for knobs that the framework has no name for: the place to set them.
-    pub elsewhere: &'static [(Knob, &'static str)],
-}
-
-/// Converts a scalar to JSON.
-pub(super) fn json(value: &Value) -> Json {
-    match value {
-        Value::Bool(value) => json!(value),
-        Value::Int(value) => json!(value),
-        Value::Float(value) => json!(value),
-        Value::Text(value) => json!(value),
-    }
+    pub(super) elsewhere: &'static [(Knob, &'static str)],
 }
 
 /// Makes the row of a key that takes the value unchanged.
 macro_rules! plain_key {
     ($knob:ident, $key:literal) => {
-        Key { knob: Knob::$knob, key: $key, write: |value| Ok(vec![($key, json(value))]) }
+        Key { knob: Knob::$knob, write: |value| Ok(vec![($key, json!(value))]) }
     };
 }
 pub(super) use plain_key;
@@ -93,9 +78,9 @@ impl Framework {
     /// Returns the keys and values of a setting, each with its place in the table.
     fn place(&self, entry: &Entry) -> Result<Vec<(usize, String, Json)>, String> {
         for (table, names) in self.own {
-            if names.contains(&entry.name.as_str()) {
+            if names.split_whitespace().any(|name| name == entry.name) {
                 let dot = if table.is_empty() { "" } else { "." };
-                return Ok(vec![(self.keys.len(), format!("{table}{dot}{}", entry.name), json(&entry.value))]);
+                return Ok(vec![(self.keys.len(), format!("{table}{dot}{}", entry.name), json!(entry.value))]);
             }
         }
         let key = entry.knob.and_then(|knob| self.keys.iter().enumerate().find(|(_, key)| key.knob == knob));

@@ -3,22 +3,21 @@
 
 use serde_json::{Value as Json, json};
 
-use super::framework::{Framework, Key, json, plain_key, precision};
+use super::framework::{Framework, Key, plain_key, precision};
 use super::knob::{Knob, entries};
 use super::{Chosen, Written};
 use crate::model::{Precision, Value};
 
-/// `TrainingArguments` of transformers 4.40 and later.
+/// `TrainingArguments` of transformers 4.40 and later:
+/// <https://huggingface.co/docs/transformers/main_classes/trainer#transformers.TrainingArguments>.
 pub(super) const HUGGINGFACE: Framework = Framework {
     name: "TrainingArguments",
-    source: "https://huggingface.co/docs/transformers/main_classes/trainer#transformers.TrainingArguments",
     keys: &[
         plain_key!(Batch, "per_device_train_batch_size"),
         plain_key!(Accumulation, "gradient_accumulation_steps"),
         plain_key!(LearningRate, "learning_rate"),
         Key {
             knob: Knob::Precision,
-            key: "bf16",
             write: |value| match precision(value)? {
                 // `tf32` is written only if it was requested: setting it fails on a GPU without TF32.
                 Precision::Fp32 => Ok(vec![("bf16", json!(false)), ("fp16", json!(false))]),
@@ -36,7 +35,6 @@ pub(super) const HUGGINGFACE: Framework = Framework {
         plain_key!(Checkpoint, "gradient_checkpointing"),
         Key {
             knob: Knob::Compile,
-            key: "torch_compile",
             write: |value| match value {
                 Value::Bool(is_on) => Ok(vec![("torch_compile", json!(is_on))]),
                 Value::Text(mode) if ["off", "none", "no"].contains(&mode.as_str()) => {
@@ -48,7 +46,6 @@ pub(super) const HUGGINGFACE: Framework = Framework {
         },
         Key {
             knob: Knob::FusedOptimizer,
-            key: "optim",
             write: |value| {
                 let name = if *value == Value::Bool(true) { "adamw_torch_fused" } else { "adamw_torch" };
                 Ok(vec![("optim", json!(name))])
@@ -57,32 +54,11 @@ pub(super) const HUGGINGFACE: Framework = Framework {
     ],
     own: &[(
         "",
-        &[
-            "activation_checkpointing",
-            "auto_find_batch_size",
-            "bf16_full_eval",
-            "dataloader_in_order",
-            "ddp_backend",
-            "ddp_broadcast_buffers",
-            "ddp_bucket_cap_mb",
-            "ddp_find_unused_parameters",
-            "ddp_static_graph",
-            "deepspeed",
-            "eval_accumulation_steps",
-            "fp16_full_eval",
-            "fsdp",
-            "logging_steps",
-            "max_grad_norm",
-            "max_steps",
-            "optim",
-            "per_device_eval_batch_size",
-            "seed",
-            "torch_compile_backend",
-            "torch_empty_cache_steps",
-            "use_liger_kernel",
-            "warmup_steps",
-            "weight_decay",
-        ],
+        "activation_checkpointing auto_find_batch_size bf16_full_eval dataloader_in_order ddp_backend \
+         ddp_broadcast_buffers ddp_bucket_cap_mb ddp_find_unused_parameters ddp_static_graph deepspeed \
+         eval_accumulation_steps fp16_full_eval fsdp logging_steps max_grad_norm max_steps optim \
+         per_device_eval_batch_size seed torch_compile_backend torch_empty_cache_steps use_liger_kernel \
+         warmup_steps weight_decay",
     )],
     elsewhere: &[
         (Knob::CudnnBenchmark, "write torch.backends.cudnn.benchmark = True in the script"),
@@ -100,14 +76,12 @@ pub(super) fn write(chosen: &Chosen<'_>) -> Written {
     written
 }
 
-/// The configuration that `accelerate config` writes.
+/// The configuration that `accelerate config` writes: <https://huggingface.co/docs/accelerate/package_reference/cli>.
 pub(super) const ACCELERATE: Framework = Framework {
     name: "Accelerate",
-    source: "https://huggingface.co/docs/accelerate/package_reference/cli",
     keys: &[
         Key {
             knob: Knob::Precision,
-            key: "mixed_precision",
             write: |value| {
                 let name = match precision(value)? {
                     Precision::Fp32 => "no",
@@ -125,7 +99,6 @@ pub(super) const ACCELERATE: Framework = Framework {
         plain_key!(Nodes, "num_machines"),
         Key {
             knob: Knob::Compile,
-            key: "dynamo_config.dynamo_backend",
             write: |value| {
                 let on = |mode: &str| {
                     vec![
@@ -145,7 +118,7 @@ pub(super) const ACCELERATE: Framework = Framework {
             },
         },
     ],
-    own: &[("", &["enable_cpu_affinity", "use_cpu"])],
+    own: &[("", "enable_cpu_affinity use_cpu")],
     elsewhere: &[
         (Knob::Batch, LOADER),
         (Knob::Workers, LOADER),

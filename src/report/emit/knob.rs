@@ -3,128 +3,85 @@
 use super::Chosen;
 use crate::model::{Parameter, Role, Value};
 
-/// A setting that frameworks have their own names for.
+/// A setting that frameworks have their own names for; [`KNOBS`] has these names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Knob {
-    /// The samples in a batch.
+pub(crate) enum Knob {
     Batch,
     /// The number of batches, or of parts of a batch, whose gradients are summed.
     Accumulation,
-    /// The number of processes that load data.
     Workers,
-    /// The number of batches that each worker loads ahead.
     Prefetch,
-    /// True if batches are put into page-locked memory.
     PinMemory,
-    /// True if the loader's workers stay alive between epochs.
     PersistentWorkers,
-    /// True if a smaller last batch is left out.
     DropLast,
-    /// The number format of the computation.
     Precision,
-    /// The compile mode of the model, or off.
     Compile,
-    /// True if cuDNN benchmarks its algorithms.
     CudnnBenchmark,
-    /// True if the optimizer updates all weights in one kernel.
     FusedOptimizer,
     /// True if activations are recomputed in the backward pass.
     Checkpoint,
     /// The number of devices of a machine, or of its processes with one device each.
     Devices,
-    /// The number of machines.
     Nodes,
-    /// The learning rate.
     LearningRate,
-    /// The stage of the ZeRO optimizer.
     ZeroStage,
 }
 
 /// The ways to recognise a knob.
 #[derive(Debug, Clone, Copy)]
-pub struct KnobFacts {
-    /// The knob.
-    pub knob: Knob,
+pub(crate) struct KnobFacts {
+    pub(crate) knob: Knob,
     /// The adapter's target with the same meaning.
-    pub target: Option<&'static str>,
+    pub(crate) target: Option<&'static str>,
     /// Names that always mean the knob: names in frameworks' settings and in the arguments of their examples.
-    pub names: &'static [&'static str],
+    names: &'static str,
     /// The role with the same meaning.
-    pub role: Option<Role>,
+    role: Option<Role>,
 }
 
 /// All knobs.
-pub const KNOBS: &[KnobFacts] = &[
+pub(crate) const KNOBS: &[KnobFacts] = &[
     row(
         Knob::Batch,
-        Some("dataloader.batch_size"),
+        "dataloader.batch_size",
         Some(Role::Batch),
-        &["per_device_train_batch_size", "train_micro_batch_size_per_gpu", "train_batch_size", "batch_size"],
+        "per_device_train_batch_size train_micro_batch_size_per_gpu train_batch_size batch_size",
     ),
     row(
         Knob::Accumulation,
-        None,
+        "",
         Some(Role::Accumulation),
-        &["gradient_accumulation_steps", "accumulate_grad_batches", "grad_accum", "accumulation"],
+        "gradient_accumulation_steps accumulate_grad_batches grad_accum accumulation",
     ),
-    row(
-        Knob::Workers,
-        Some("dataloader.num_workers"),
-        Some(Role::Workers),
-        &["dataloader_num_workers", "num_workers", "workers"],
-    ),
+    row(Knob::Workers, "dataloader.num_workers", Some(Role::Workers), "dataloader_num_workers num_workers workers"),
     row(
         Knob::Prefetch,
-        Some("dataloader.prefetch_factor"),
+        "dataloader.prefetch_factor",
         Some(Role::Prefetch),
-        &["dataloader_prefetch_factor", "prefetch_factor", "prefetch"],
+        "dataloader_prefetch_factor prefetch_factor prefetch",
     ),
-    row(Knob::PinMemory, Some("dataloader.pin_memory"), None, &["dataloader_pin_memory", "pin_memory", "pin_mem"]),
+    row(Knob::PinMemory, "dataloader.pin_memory", None, "dataloader_pin_memory pin_memory pin_mem"),
     row(
         Knob::PersistentWorkers,
-        Some("dataloader.persistent_workers"),
+        "dataloader.persistent_workers",
         None,
-        &["dataloader_persistent_workers", "persistent_workers"],
+        "dataloader_persistent_workers persistent_workers",
     ),
-    row(Knob::DropLast, None, None, &["dataloader_drop_last", "drop_last"]),
-    row(
-        Knob::Precision,
-        Some("torch.precision"),
-        Some(Role::Precision),
-        &["precision", "mixed_precision", "dtype", "amp_dtype"],
-    ),
-    row(
-        Knob::Compile,
-        Some("torch.compile"),
-        None,
-        &["torch_compile", "compile", "compile_mode", "torch_compile_mode"],
-    ),
-    row(Knob::CudnnBenchmark, Some("torch.cudnn_benchmark"), None, &["cudnn_benchmark", "benchmark"]),
-    row(Knob::FusedOptimizer, Some("torch.fused_optimizer"), None, &["fused_optimizer", "fused"]),
-    row(
-        Knob::Checkpoint,
-        Some("torch.checkpoint"),
-        None,
-        &["gradient_checkpointing", "activation_checkpointing", "checkpointing"],
-    ),
-    row(Knob::Nodes, None, None, &["num_nodes", "nnodes", "nodes", "num_machines"]),
-    row(
-        Knob::Devices,
-        None,
-        Some(Role::Devices),
-        &["devices", "gpus", "num_gpus", "nproc_per_node", "num_processes", "world_size"],
-    ),
-    row(Knob::LearningRate, None, None, &["learning_rate", "lr"]),
-    row(Knob::ZeroStage, None, None, &["zero_stage"]),
+    row(Knob::DropLast, "", None, "dataloader_drop_last drop_last"),
+    row(Knob::Precision, "torch.precision", Some(Role::Precision), "precision mixed_precision dtype amp_dtype"),
+    row(Knob::Compile, "torch.compile", None, "torch_compile compile compile_mode torch_compile_mode"),
+    row(Knob::CudnnBenchmark, "torch.cudnn_benchmark", None, "cudnn_benchmark benchmark"),
+    row(Knob::FusedOptimizer, "torch.fused_optimizer", None, "fused_optimizer fused"),
+    row(Knob::Checkpoint, "torch.checkpoint", None, "gradient_checkpointing activation_checkpointing checkpointing"),
+    row(Knob::Nodes, "", None, "num_nodes nnodes nodes num_machines"),
+    row(Knob::Devices, "", Some(Role::Devices), "devices gpus num_gpus nproc_per_node num_processes world_size"),
+    row(Knob::LearningRate, "", None, "learning_rate lr"),
+    row(Knob::ZeroStage, "", None, "zero_stage"),
 ];
 
-const fn row(
-    knob: Knob,
-    target: Option<&'static str>,
-    role: Option<Role>,
-    names: &'static [&'static str],
-) -> KnobFacts {
-    KnobFacts { knob, target, names, role }
+/// Makes a row; an empty target is none.
+const fn row(knob: Knob, target: &'static str, role: Option<Role>, names: &'static str) -> KnobFacts {
+    KnobFacts { knob, target: if target.is_empty() { None } else { Some(target) }, names, role }
 }
 
 /// A setting to write, with its knob.
@@ -181,7 +138,7 @@ fn knob_of(chosen: &Chosen<'_>, name: &str, value: &Value) -> Option<Knob> {
     let target = chosen.apply.iter().find(|applied| applied.parameter == name).map(|applied| applied.name.as_str());
     let by_target = KNOBS.iter().find(|facts| target.is_some() && facts.target == target);
     let plain = name.to_ascii_lowercase();
-    let by_name = || KNOBS.iter().find(|facts| facts.names.contains(&plain.as_str()));
+    let by_name = || KNOBS.iter().find(|facts| facts.names.split(' ').any(|name| name == plain));
     let by_role = || {
         let role = role(chosen, name, value)?;
         KNOBS.iter().find(|facts| facts.role == Some(role))

@@ -2,20 +2,19 @@
 
 use serde_json::json;
 
-use super::framework::{Framework, Key, json, plain_key, precision};
+use super::framework::{Framework, Key, plain_key, precision};
 use super::knob::Knob;
 use super::{Chosen, Written};
 use crate::model::{Precision, Value};
 
-/// The arguments of Lightning's `Trainer`, and of a data module that uses the argument names of PyTorch's `DataLoader`.
+/// The arguments of Lightning's `Trainer`, and of a data module that uses the argument names of PyTorch's `DataLoader`:
+/// <https://lightning.ai/docs/pytorch/stable/common/trainer.html#trainer-class-api>.
 pub(super) const LIGHTNING: Framework = Framework {
     name: "Lightning",
-    source: "https://lightning.ai/docs/pytorch/stable/common/trainer.html#trainer-class-api",
     keys: &[
         plain_key!(Accumulation, "trainer.accumulate_grad_batches"),
         Key {
             knob: Knob::Precision,
-            key: "trainer.precision",
             write: |value| {
                 // Lightning's own names say more than the precision: bf16-true differs from bf16-mixed.
                 const OWN: &[&str] = &["bf16-mixed", "bf16-true", "16-mixed", "16-true", "32-true", "64-true"];
@@ -47,20 +46,10 @@ pub(super) const LIGHTNING: Framework = Framework {
     own: &[
         (
             "trainer",
-            &[
-                "accelerator",
-                "deterministic",
-                "gradient_clip_val",
-                "inference_mode",
-                "log_every_n_steps",
-                "max_epochs",
-                "max_steps",
-                "strategy",
-                "sync_batchnorm",
-                "use_distributed_sampler",
-            ],
+            "accelerator deterministic gradient_clip_val inference_mode log_every_n_steps max_epochs max_steps \
+             strategy sync_batchnorm use_distributed_sampler",
         ),
-        ("model", &["learning_rate", "lr"]),
+        ("model", "learning_rate lr"),
     ],
     elsewhere: &[
         (Knob::Compile, "call torch.compile on the module in the script"),

@@ -11,13 +11,13 @@ mod shell;
 use crate::model::{Settings, Space, Value};
 use crate::probe::adapter::Applied;
 
-pub use framework::{Framework, Key, Pairs};
-pub use knob::{KNOBS, Knob, KnobFacts};
+use framework::Framework;
+pub(crate) use knob::KNOBS;
 pub use route::Run;
 pub use shell::{is_shell_line, shell_word};
 
 /// The frameworks with a format of their own.
-pub const FRAMEWORKS: &[(&str, Framework)] = &[
+pub(crate) const FRAMEWORKS: &[(&str, Framework)] = &[
     ("huggingface", huggingface::HUGGINGFACE),
     ("deepspeed", deepspeed::DEEPSPEED),
     ("lightning", lightning::LIGHTNING),
@@ -34,7 +34,7 @@ pub struct Chosen<'c> {
     /// The space, if known; it has the roles of the parameters.
     pub space: Option<&'c Space>,
     /// The command that was tuned; `None` if an in-process step was tuned.
-    pub run: Option<Run<'c>>,
+    pub run: Option<&'c Run<'c>>,
     /// The command to run next, as reports show it; `None` if no command was tuned.
     pub next: Option<&'c str>,
 }
@@ -151,16 +151,16 @@ fn json(settings: &Settings) -> String {
 
 /// Writes one `name = value` line for each setting.
 fn toml(settings: &Settings) -> String {
-    let line = |(name, value): (&str, &Value)| {
-        let value = match value {
-            Value::Bool(value) => ::toml::Value::from(*value),
-            Value::Int(value) => ::toml::Value::from(*value),
-            Value::Float(value) => ::toml::Value::from(*value),
-            Value::Text(value) => ::toml::Value::from(value.as_str()),
-        };
-        format!("{name} = {value}\n")
-    };
-    settings.iter().map(line).collect()
+    settings.iter().map(|(name, value)| format!("{name} = {}\n", toml_scalar(value))).collect()
+}
+
+/// Formats a value in TOML.
+pub fn toml_scalar(value: &Value) -> String {
+    match value {
+        Value::Float(number) => ::toml::Value::from(*number).to_string(),
+        Value::Text(text) => ::toml::Value::from(text.as_str()).to_string(),
+        other => other.to_string(),
+    }
 }
 
 /// Writes one `name: value` line for each setting; strings are quoted, so that `no` stays a string.
@@ -190,8 +190,6 @@ fn yaml_float(number: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::model::Parameter;
     use crate::probe::{StepTemplate, Template, adapter::Apply};
@@ -285,10 +283,10 @@ mod tests {
         };
         let parameters = settings.iter().map(|(name, value)| Parameter::values(name, [value.clone()]));
         let space = parameters.fold(Space::builder(), crate::model::SpaceBuilder::parameter).build().unwrap();
-        let (gputune, probe_dir) = (Path::new("/bin/gputune"), Path::new("/out/probes/3"));
+        let (gputune, probe_dir) = ("/bin/gputune".into(), "/out/probes/3".into());
         let run = Run { step: &step, space: Some(&space), gputune, probe_dir };
         let next = run.command_line(settings);
-        let chosen = Chosen { apply, space: Some(&space), run: Some(run), next: Some(&next), ..Chosen::of(settings) };
+        let chosen = Chosen { apply, space: Some(&space), run: Some(&run), next: Some(&next), ..Chosen::of(settings) };
         match (format(form).unwrap().write)(&chosen) {
             Ok(Written { text, notes }) => {
                 text + &notes.iter().map(|note| format!("note: {note}\n")).collect::<String>()
@@ -385,11 +383,9 @@ mod tests {
         for format in FORMATS {
             assert!(docs.contains(&format!("`{}`", format.name)), "docs/emit.md does not say `{}`", format.name);
         }
-        for (name, framework) in FRAMEWORKS {
-            assert!(docs.contains(framework.source), "docs/emit.md has no link for {name}");
-            for key in framework.keys {
-                assert!(docs.contains(&format!("`{}`", key.key)), "docs/emit.md does not say `{}`", key.key);
-            }
+        for key in FRAMEWORKS.iter().flat_map(|(_, framework)| framework.keys) {
+            let name = (key.write)(&Value::from("bf16")).unwrap()[0].0;
+            assert!(docs.contains(&format!("`{name}`")), "docs/emit.md does not say `{name}`");
         }
     }
 

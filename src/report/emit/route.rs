@@ -1,11 +1,11 @@
 //! Finds the route of each setting to the command: an argument, an environment variable, a file, or an adapter's hook.
 //! Writes these arguments and variables, and applies them to another command, such as the whole run with more epochs.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use super::shell::{self, assignment, is_shell_line, is_variable, shell_word};
 use super::{Chosen, Unwritable, Written, no_command};
-use crate::model::{Settings, Space, Value};
+use crate::model::{Settings, Space};
 use crate::probe::{
     BUILTINS, StepTemplate, Template, Word,
     adapter::By,
@@ -13,16 +13,16 @@ use crate::probe::{
 };
 
 /// The command that runs a config.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Run<'c> {
     /// The command before settings are filled in.
     pub step: &'c StepTemplate,
     /// The space, if known.
     pub space: Option<&'c Space>,
     /// The path of this program.
-    pub gputune: &'c Path,
+    pub gputune: PathBuf,
     /// The folder with the files that were rendered for the config.
-    pub probe_dir: &'c Path,
+    pub probe_dir: PathBuf,
 }
 
 /// A way for a setting to reach the command.
@@ -50,7 +50,7 @@ const LAUNCHER_MODULES: &[&str] = &["torch.distributed.run", "torch.distributed.
 impl Run<'_> {
     /// Returns the words of the command.
     fn words(&self, settings: &Settings) -> Vec<Word> {
-        self.step.words(settings, self.gputune, self.probe_dir)
+        self.step.words(settings, &self.gputune, &self.probe_dir)
     }
 
     /// Returns the index of the script's first own argument among the templates of the command, or why it is not known.
@@ -120,7 +120,7 @@ impl Run<'_> {
 
     /// Returns all variables of the command, each once.
     fn environment(&self, settings: &Settings) -> Vec<(String, String)> {
-        let rendered = self.step.render(settings, self.gputune, self.probe_dir);
+        let rendered = self.step.render(settings, &self.gputune, &self.probe_dir);
         let is_heard = self.step.uses_settings() && self.unheard().iter().all(|name| settings.get(name).is_none());
         let json = || serde_json::to_string(settings).unwrap_or_default();
         let config = (!is_heard).then(|| (CONFIG.to_owned(), json()));
@@ -140,26 +140,6 @@ impl Run<'_> {
         let words = self.words(settings);
         let command = shell::command(words.iter().map(|word| word.text.as_str()));
         shell::command_with(&self.environment(settings), &command)
-    }
-}
-
-/// Notes on settings that a format cannot contain: each reason once, with its settings.
-#[derive(Debug, Default)]
-struct Elsewhere(Vec<(String, Vec<String>)>);
-
-impl Elsewhere {
-    /// Adds a setting.
-    fn add(&mut self, why: String, name: &str, value: &Value) {
-        let setting = format!("`{name}` = {value}");
-        match self.0.iter_mut().find(|(known, _)| *known == why) {
-            Some((_, settings)) => settings.push(setting),
-            None => self.0.push((why, vec![setting])),
-        }
-    }
-
-    /// Returns a sentence for each reason.
-    fn notes(self) -> impl Iterator<Item = String> {
-        self.0.into_iter().map(|(why, settings)| format!("{why}: {}", settings.join(", ")))
     }
 }
 
@@ -189,7 +169,7 @@ impl Run<'_> {
         }
         step.command.extend(carried.into_iter().flatten());
         let is_longer = step.command.len() > own.len() || !appended.is_empty();
-        if is_longer && let Err(reason) = (Run { step: &step, ..*self }).arguments_from() {
+        if is_longer && let Err(reason) = (Run { step: &step, ..self.clone() }).arguments_from() {
             let names: Vec<String> = settings.iter().map(|(name, _)| format!("{{{name}}}")).collect();
             let hint = format!("write them into the command, such as `--option {}`", names.join(" "));
             return Err(Unwritable::new(format!("{reason}, so no settings can be put behind it"), hint));
@@ -253,7 +233,7 @@ fn refuse_twice(own: &[Template], option: &str) -> Result<(), Unwritable> {
 
 /// Writes the words of a command that carry settings, each preceded by its option.
 pub(super) fn arguments(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
-    let run = chosen.run.as_ref().ok_or_else(no_command)?;
+    let run = chosen.run.ok_or_else(no_command)?;
     let begin = run.arguments_from().map_err(|reason| {
         Unwritable::new(
             format!("{reason}, so the script's arguments are unknown"),
@@ -286,7 +266,7 @@ fn carries(run: &Run<'_>, words: &[Word], at: usize, begin: usize) -> bool {
 
 /// Writes one `NAME=value` line for each variable that carries a setting, as a shell or an environment file reads it.
 pub(super) fn variables(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
-    let run = chosen.run.as_ref().ok_or_else(no_command)?;
+    let run = chosen.run.ok_or_else(no_command)?;
     let mut written = Written { text: String::new(), notes: Vec::new() };
     for (name, value) in run.variables(chosen.settings) {
         if is_variable(&name) {
@@ -303,9 +283,10 @@ pub(super) fn variables(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
     Ok(written)
 }
 
-/// Returns notes about settings that have no route that `here` accepts; `what` names the accepted routes.
+/// Returns notes about settings that have no route that `here` accepts: each reason once, with its settings. `what` names
+/// the accepted routes.
 fn elsewhere(chosen: &Chosen<'_>, run: &Run<'_>, here: impl Fn(&Route) -> bool, what: &str) -> Vec<String> {
-    let mut elsewhere = Elsewhere::default();
+    let mut notes: Vec<String> = Vec::new();
     for (name, value) in chosen.settings.iter() {
         let routes = run.routes(name);
         let Some(first) = routes.first().filter(|_| !routes.iter().any(&here)) else { continue };
@@ -322,7 +303,10 @@ fn elsewhere(chosen: &Chosen<'_>, run: &Run<'_>, here: impl Fn(&Route) -> bool, 
                 format!("no {what}, but set by the adapter: --format command says what to write into the script")
             }
         };
-        elsewhere.add(why, name, value);
+        match notes.iter_mut().find(|note| note.starts_with(&format!("{why}: "))) {
+            Some(note) => *note += &format!(", `{name}` = {value}"),
+            None => notes.push(format!("{why}: `{name}` = {value}")),
+        }
     }
-    elsewhere.notes().collect()
+    notes
 }

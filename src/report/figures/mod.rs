@@ -3,26 +3,26 @@
 mod overview;
 mod points;
 
+use serde::Serialize;
+
 use super::figure::{Axis, Drawing, Figure, Mark, Scale, Series, Tick, Unit};
 use super::row::result_name;
-use crate::model::{Config, Direction, Estimate, Judgement, Outcome, Parameter, Trial, Value};
+use crate::model::{Config, Estimate, Judgement, Outcome, Parameter, Trial, Value};
 use crate::search::{Best, Study};
 
-/// A kind of figure.
-#[derive(Debug, Clone, Copy)]
-pub struct FigureRow {
-    /// The name of the kind.
-    pub name: &'static str,
-    /// The heading of its section on the page.
-    pub title: &'static str,
-    /// A short description.
-    pub about: &'static str,
+/// A kind of figure, which has a section of its own on the page.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct FigureRow {
+    name: &'static str,
+    title: &'static str,
+    about: &'static str,
     /// Makes the figures of a study; empty if the study has no data for them.
+    #[serde(skip)]
     build: fn(&Studied<'_>) -> Vec<Figure>,
 }
 
 /// All kinds, in the order of the page.
-pub const FIGURES: &[FigureRow] = &[
+pub(super) const FIGURES: &[FigureRow] = &[
     FigureRow {
         name: "against",
         title: "Against each parameter",
@@ -60,11 +60,6 @@ pub const FIGURES: &[FigureRow] = &[
         build: overview::parallel,
     },
 ];
-
-/// Returns all figures that a study has data for.
-pub fn figures(study: &Study) -> Vec<Figure> {
-    Studied::of(study).figures()
-}
 
 /// A study with results derived from it, computed once.
 pub(super) struct Studied<'s> {
@@ -132,10 +127,8 @@ impl<'s> Studied<'s> {
 
     /// Returns true if `a` is a better value of the objective than `b`.
     pub(super) fn is_better(&self, a: f64, b: f64) -> bool {
-        match self.study.objective.direction() {
-            Direction::Maximize => a > b,
-            Direction::Minimize => a < b,
-        }
+        let objective = &self.study.objective;
+        objective.score(a) > objective.score(b)
     }
 }
 

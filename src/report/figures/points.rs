@@ -204,11 +204,9 @@ fn bytes(size: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::model::{Failure, Measurement, MemoryUse, Objective, Outcome, Parameter, Space};
-    use crate::search::{StopReason, Study};
+    use crate::search::Study;
 
     #[test]
     fn a_front_is_a_share_of_the_measured_configs() {
@@ -229,16 +227,9 @@ mod tests {
         let trials = (1..).zip(trials).map(|(number, (purpose, index, outcome))| {
             Trial::new(number, purpose, space.config(index).unwrap(), outcome)
         });
+        let trials: Vec<Trial> = trials.collect();
         let goals = ["throughput", "peak_memory"].into_iter().filter_map(Goal::known);
-        let study = Study {
-            history: trials.collect(),
-            baseline: None,
-            objective: Objective::pareto(goals).unwrap(),
-            stopped: StopReason::ProbesSpent,
-            elapsed: Duration::from_secs(9),
-            side_by_side: None,
-            space: space.into(),
-        };
+        let study = Study { objective: Objective::pareto(goals).unwrap(), ..Study::new(space, trials) };
         let figures = plane(&Studied::of(&study));
         let text = figures.first().map(|figure| figure.text.as_str()).unwrap_or_default();
         assert!(text.contains(" of 2 measured configs are on the front."), "{text}");

@@ -20,7 +20,7 @@ use crate::report::gpus::{MemoryParts, gpu_lines};
 use crate::report::probe::{HOW_TO_OPEN, snapshot};
 use crate::report::redact::redacted;
 use crate::report::row::{shown_estimate, shown_numerics};
-use crate::search::Study;
+use crate::search::{self, Study};
 
 /// The facts about one trial.
 #[derive(Debug, Default, Serialize)]
@@ -192,9 +192,9 @@ pub(super) struct Kept {
 /// Reads the stored data of each trial, by its number. If the page has no room for all, trials of the best config come
 /// first, then failed trials.
 pub(super) fn kept(subject: &Subject<'_>) -> BTreeMap<u32, Kept> {
-    let Subject { study, best, folder, .. } = *subject;
+    let Subject { kept: search::Kept { study, folder, lines, .. }, best, .. } = *subject;
     let trials = study.history.trials();
-    let whys = subject.lines.iter().map(|line| (line.trial, Kept { why: line.why.clone(), ..Kept::default() }));
+    let whys = lines.iter().map(|line| (line.trial, Kept { why: line.why.clone(), ..Kept::default() }));
     let mut kept: BTreeMap<u32, Kept> = whys.collect();
     let each = (ALL_LOGS / trials.len().max(1)).clamp(LEAST_LOG, ONE_LOG);
     let (mut room, mut numbers) = (ALL_LOGS, ALL_NUMBERS);

@@ -21,7 +21,7 @@ use super::compare::Comparison;
 use super::compare_text::{most_changed, notes, rows, shown, verdict, word};
 use super::escape::as_markup;
 use super::figure::{Figure, MARKS, MarkRow};
-use super::figures::{FIGURES, Studied};
+use super::figures::{FIGURES, FigureRow, Studied};
 use super::redact::redacted;
 use super::row::shown_ratio;
 use crate::report::emit::shell_word;
@@ -36,8 +36,7 @@ struct Content<'c> {
     title: &'c str,
     version: &'static str,
     summary: Summary,
-    /// The kinds of figures, each a section of the page.
-    kinds: Vec<Kind>,
+    kinds: &'static [FigureRow],
     figures: Vec<Figure>,
     marks: &'static [MarkRow],
     table: Rows,
@@ -47,47 +46,40 @@ struct Content<'c> {
     reproduce: Vec<(&'static str, String)>,
 }
 
-#[derive(Debug, Serialize)]
-struct Kind {
-    name: &'static str,
-    title: &'static str,
-    about: &'static str,
-}
-
 /// Makes the browser reload the page of a running search every 10 seconds.
 const REFRESH: &str = "<meta http-equiv=\"refresh\" content=\"10\">";
 
 /// Writes the page of a search that is kept in a folder.
 pub fn page(subject: &Subject<'_>) -> String {
-    let studied = Studied::of(subject.study);
+    let studied = Studied::of(&subject.kept.study);
     let kept = detail::kept(subject);
     let content = Content {
-        title: subject.name,
+        title: &subject.kept.spec,
         version: env!("CARGO_PKG_VERSION"),
         summary: Summary::of(subject, &studied, &kept),
-        kinds: FIGURES.iter().map(|row| Kind { name: row.name, title: row.title, about: row.about }).collect(),
+        kinds: FIGURES,
         figures: studied.figures(),
         marks: MARKS,
         table: Rows::of(&studied),
-        details: detail::details(subject.study, kept),
+        details: detail::details(&subject.kept.study, kept),
         about: summary::about(subject),
         reproduce: reproduce(subject),
     };
     // Serialising fails only for map keys that are neither strings nor numbers; these keys are numbers.
     let json = serde_json::to_string(&content).unwrap_or_else(|_| "null".to_owned());
-    let is_running = subject.study.stopped == StopReason::Running;
-    assembled(subject.name, &in_an_element(&json), if is_running { REFRESH } else { "" })
+    let is_running = subject.kept.study.stopped == StopReason::Running;
+    assembled(&subject.kept.spec, &in_an_element(&json), if is_running { REFRESH } else { "" })
 }
 
 /// Returns instructions to reproduce the result.
 fn reproduce(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
-    let (spec, folder) = (shell_word(subject.name), shell_word(&subject.folder.display().to_string()));
+    let (spec, folder) = (shell_word(&subject.kept.spec), shell_word(&subject.kept.folder.display().to_string()));
     let mut steps = vec![
         ("The same search, started over", format!("gputune search {spec} --out {folder} --fresh")),
         ("The best config again, in another form", format!("gputune emit {folder} --format json")),
         ("This page again", format!("gputune report {folder} --format html")),
     ];
-    let spec = std::fs::read(subject.folder.join("spec.toml")).ok();
+    let spec = std::fs::read(subject.kept.folder.join("spec.toml")).ok();
     steps.extend(spec.map(|text| ("The spec as it was", redacted(&String::from_utf8_lossy(&text)))));
     steps
 }

@@ -84,7 +84,7 @@ struct Branch {
 
 impl Summary {
     pub(super) fn of(subject: &Subject<'_>, studied: &Studied<'_>, kept: &BTreeMap<u32, Kept>) -> Self {
-        let study = subject.study;
+        let study = &subject.kept.study;
         let mut summary = match &studied.best {
             Some(best) => found(subject, best, kept),
             None => nothing(study),
@@ -96,8 +96,10 @@ impl Summary {
         };
         let searched = study.history.count_searched();
         summary.tried = match study.space.count() {
-            Count::Exact(_) => format!("{}; {searched} of {}", subject.device.name, study.space.count().in_words()),
-            Count::Unknown => format!("{}; {searched} configs", subject.device.name),
+            Count::Exact(_) => {
+                format!("{}; {searched} of {}", subject.kept.device.name, study.space.count().in_words())
+            }
+            Count::Unknown => format!("{}; {searched} configs", subject.kept.device.name),
         };
         let elapsed = show_duration(study.elapsed);
         summary.cards.push(Card {
@@ -109,7 +111,7 @@ impl Summary {
                 rounds => format!("and {rounds} rounds, in {elapsed}"),
             },
         });
-        summary.add("Journal", older(subject));
+        summary.add("Journal", older(subject.kept));
         if let Some(bottleneck) = Bottleneck::of(study) {
             let branch = |row: &Spending| Branch {
                 name: row.branch.clone(),
@@ -157,7 +159,7 @@ fn nothing(study: &Study) -> Summary {
 }
 
 fn found(subject: &Subject<'_>, best: &Best, kept: &BTreeMap<u32, Kept>) -> Summary {
-    let study = subject.study;
+    let study = &subject.kept.study;
     let measurement = &best.winner.measurement;
     let (headline, sub) = headline(study, best);
     let result = shown_metric(study.objective.metric(), best.winner.estimate, measurement);
@@ -187,7 +189,7 @@ fn found(subject: &Subject<'_>, best: &Best, kept: &BTreeMap<u32, Kept>) -> Summ
     summary.add("host", host_words(&measurement.machine.host));
     if let Some(best) = subject.best {
         summary.add_labelled(best.compute.map(|compute| compute.line()));
-        summary.add_labelled(best.memory.as_ref().map(MemoryParts::line));
+        summary.add("memory", best.memory.as_ref().map(MemoryParts::words));
         summary.add_labelled(Trace::lines(best.trace.as_ref(), best.baseline_trace.as_ref()));
         summary.add("learning rate", best.learning_rate.as_ref().map(LearningRate::sentence));
         let command = best.for_sharing().shown_command();
@@ -324,8 +326,8 @@ fn why(before: &Measurement, now: &Measurement) -> Option<String> {
 
 /// Returns the facts about the device, the software and the space.
 pub(super) fn about(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
-    let study = subject.study;
-    let mut about = vec![("device", subject.device.name.clone()), ("driver", subject.device.driver.clone())];
+    let (study, device) = (&subject.kept.study, &subject.kept.device);
+    let mut about = vec![("device", device.name.clone()), ("driver", device.driver.clone())];
     let mut measured = study.history.trials().iter().filter_map(|trial| trial.outcome.measurement());
     about.extend(measured.find_map(|m| m.framework.clone()).map(|framework| ("framework", framework)));
     about.push(("gputune", env!("CARGO_PKG_VERSION").to_owned()));
@@ -340,8 +342,6 @@ pub(super) fn about(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::model::{Failure, Goal, MemoryUse, Objective, Outcome, Parameter, Purpose, Space};
 
@@ -359,15 +359,7 @@ mod tests {
         let [first, second] = [0, 1].map(|at| space.config(at).unwrap());
         let baseline = Trial::new(1, Purpose::Baseline, first.clone(), baseline);
         let other = Trial::new(2, Purpose::Search, second, measured(1 << 10));
-        let study = Study {
-            history: [baseline, other].into_iter().collect(),
-            baseline: Some(first),
-            objective,
-            stopped: StopReason::ProbesSpent,
-            elapsed: Duration::from_secs(9),
-            side_by_side: None,
-            space: space.into(),
-        };
+        let study = Study { baseline: Some(first), objective, ..Study::new(space, [baseline, other]) };
         headline(&study, &study.best().unwrap()).1
     }
 

@@ -1,34 +1,12 @@
 //! Decides by the words of a name if it suggests a secret: `hf_token` does, but `num_tokens`, `key_dim` and `keyboard` do not.
 
 /// Words that make a name secret, unless a later word says otherwise (`password_length`).
-const SECRET: &[&str] = &[
-    "password",
-    "passwd",
-    "passphrase",
-    "passcode",
-    "secret",
-    "secrets",
-    "credential",
-    "credentials",
-    "authorization",
-    "auth",
-    "apikey",
-    "authkey",
-    "accesskey",
-    "secretkey",
-    "privatekey",
-    "authtoken",
-    "accesstoken",
-    "apitoken",
-    "jwt",
-    "bearer",
-];
+const SECRET: &str = "\
+    password passwd passphrase passcode secret secrets credential credentials authorization auth apikey authkey \
+    accesskey secretkey privatekey authtoken accesstoken apitoken jwt bearer";
 
 /// Words that may follow a secret word without making the name harmless.
-const OF_SECRETS: &[&str] = &[
-    "key", "keys", "token", "value", "string", "text", "id", "hash", "json", "base64", "b64", "data", "access",
-    "secret",
-];
+const OF_SECRETS: &str = "key keys token value string text id hash json base64 b64 data access secret";
 
 /// Words in front of `token` that make it a token of a language.
 const OF_LANGUAGE: &str = "\
@@ -46,8 +24,7 @@ const OF_TABLES: &str = "\
     early host known log by";
 
 /// First words of switches: `--use-auth-token` has no value.
-const OF_SWITCHES: &[&str] =
-    &["use", "no", "enable", "disable", "with", "without", "skip", "require", "is", "has", "allow"];
+const OF_SWITCHES: &str = "use no enable disable with without skip require is has allow";
 
 /// Returns true if a name suggests that its value is a secret.
 pub(super) fn speaks_of_a_secret(name: &str) -> bool {
@@ -61,9 +38,7 @@ pub(super) fn speaks_of_a_secret(name: &str) -> bool {
         "pwd" | "pat" | "cookie" => !before.is_empty(),
         "id" if previous == "key" => before.len() > 1 && before[before.len() - 2] == "access",
         _ => words.iter().rposition(|word| is_secret(word)).is_some_and(|at| {
-            words[at + 1..]
-                .iter()
-                .all(|word| OF_SECRETS.contains(&word.as_str()) || word.bytes().all(|b| b.is_ascii_digit()))
+            words[at + 1..].iter().all(|word| has_word(OF_SECRETS, word) || word.bytes().all(|b| b.is_ascii_digit()))
         }),
     }
 }
@@ -74,12 +49,12 @@ fn has_word(words: &str, word: &str) -> bool {
 
 /// Returns true if a name is a switch, which takes no value after a space.
 pub(super) fn is_switch(name: &str) -> bool {
-    words(name).first().is_some_and(|first| OF_SWITCHES.contains(&first.as_str()))
+    words(name).first().is_some_and(|first| has_word(OF_SWITCHES, first))
 }
 
 /// Returns true if a word means a secret, or ends with the name of a secret, as `PGPASSWORD` does.
 fn is_secret(word: &str) -> bool {
-    SECRET.contains(&word) || ["password", "passwd", "apikey"].iter().any(|end| word.ends_with(end))
+    has_word(SECRET, word) || ["password", "passwd", "apikey"].iter().any(|end| word.ends_with(end))
 }
 
 /// Splits a name into lower-case words: `WANDB_API_KEY`, `hf-token`, `apiKey`, `HFToken`. A trailing number is dropped.

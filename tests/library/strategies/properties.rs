@@ -174,15 +174,8 @@ fn history(case: &Case, space: &Space) -> History {
             _ => Purpose::Search,
         };
         let number = u32::try_from(at + 1).unwrap();
-        history.push(Trial {
-            ended_at: None,
-            slot: None,
-            number,
-            purpose,
-            config,
-            outcome: outcome(code, at),
-            elapsed: Duration::from_secs(1),
-        });
+        let elapsed = Duration::from_secs(1);
+        history.push(Trial { elapsed, ..Trial::new(number, purpose, config, outcome(code, at)) });
     }
     history
 }
