@@ -24,30 +24,9 @@ const SCRIPT: &str = include_str!("look.py");
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The packages whose versions affect how fast a job is.
-const FRAMEWORKS: &[&str] = &[
-    "torch",
-    "torchvision",
-    "triton",
-    "nvidia-cudnn-cu12",
-    "nvidia-cudnn-cu13",
-    "nvidia-nccl-cu12",
-    "nvidia-nccl-cu13",
-    "tensorflow",
-    "keras",
-    "jax",
-    "jaxlib",
-    "lightning",
-    "pytorch-lightning",
-    "transformers",
-    "accelerate",
-    "deepspeed",
-    "datasets",
-    "timm",
-    "flash-attn",
-    "xformers",
-    "bitsandbytes",
-    "numpy",
-];
+const FRAMEWORKS: &str = "torch torchvision triton nvidia-cudnn-cu12 nvidia-cudnn-cu13 nvidia-nccl-cu12 \
+    nvidia-nccl-cu13 tensorflow keras jax jaxlib lightning pytorch-lightning transformers accelerate deepspeed \
+    datasets timm flash-attn xformers bitsandbytes numpy";
 
 /// The interpreter's answer.
 #[derive(Debug, Default, Deserialize)]
@@ -71,7 +50,8 @@ pub fn conditions(template: &StepTemplate) -> Conditions {
 
 fn of_command(command: Vec<String>, env: &BTreeMap<String, String>, cwd: &Path) -> Conditions {
     let words::Found { interpreter, files, modules } = words::find(&command, env, cwd);
-    let asked = json!({ "cwd": cwd, "roots": files, "modules": modules, "frameworks": FRAMEWORKS });
+    let frameworks: Vec<&str> = FRAMEWORKS.split_ascii_whitespace().collect();
+    let asked = json!({ "cwd": cwd, "roots": files, "modules": modules, "frameworks": frameworks });
     let told: Option<Told> = interpreter.as_ref().and_then(|program| ask_of(program, SCRIPT, &asked, env, cwd));
     let told = told.unwrap_or_default();
     let interpreter = interpreter.map(|program| {
