@@ -387,19 +387,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_recorded_comes_back() {
-        let (_folder, path) = place();
-        let mut journal = journal(&path, &[1]);
-        journal.record(&trial(2), &space(), Some("why"), Some(0.25)).unwrap();
-        drop(journal);
-        let (_, recovered) = reopened(&path).unwrap();
-        assert_eq!(recovered.trials, [trial(1), trial(2)]);
-        assert_eq!(recovered.expected_gains, [None, Some(0.25)]);
-        assert!(!recovered.healed);
-        assert_eq!(read(&path).unwrap().1.len(), 2);
-    }
-
-    #[test]
     fn cut_at_any_byte_it_heals_and_keeps_every_whole_line() {
         let (_folder, path) = place();
         drop(journal(&path, &[1, 2]));
@@ -414,17 +401,6 @@ mod tests {
             let (_, recovered) = reopened(&path).unwrap();
             assert_eq!(recovered.trials.last(), Some(&trial(3)), "cut at {cut}");
         }
-    }
-
-    #[test]
-    fn another_command_and_a_second_writer_are_refused() {
-        let (_folder, path) = place();
-        let first = journal(&path, &[]);
-        assert!(matches!(reopened(&path), Err(JournalError::Locked { .. })));
-        drop(first);
-        drop(reopened(&path).unwrap());
-        let error = Journal::open(&path, &header("b"), &space()).unwrap_err();
-        assert!(error.to_string().ends_with(r#"command.argv was "a" and is "b""#), "{error}");
     }
 
     #[test]

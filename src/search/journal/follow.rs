@@ -162,14 +162,4 @@ mod tests {
             assert!(matches!(error, JournalError::Damaged { line, .. } if line == damaged), "{error}");
         }
     }
-
-    #[test]
-    fn a_journal_is_in_use_as_long_as_its_search_lives() {
-        let (_folder, path) = place();
-        assert_eq!(is_in_use(&path), Some(false));
-        let journal = journal(&path, &[]);
-        assert_eq!(is_in_use(&path), Some(true));
-        drop(journal);
-        assert_eq!(is_in_use(&path), Some(false));
-    }
 }

@@ -301,23 +301,6 @@ mod tests {
     }
 
     #[test]
-    fn one_that_lived_through_a_search_and_a_new_one_propose_the_same() {
-        let (space, objective) = (space(), Objective::default());
-        for parts in [Parts::default(), Parts { physics: false, ..Parts::default() }] {
-            let (mut lived, mut history) = (bayes(parts), History::default());
-            for number in 1..=32 {
-                let view = View::new(&space, &objective, &history, &[], None).with(100, 4);
-                let proposal = lived.propose(&view).unwrap();
-                if number > 18 {
-                    assert_eq!(Some(&proposal), bayes(parts).propose(&view).as_ref(), "{number}");
-                }
-                let outcome = answer(&proposal.config);
-                push(&mut history, proposal.config, outcome);
-            }
-        }
-    }
-
-    #[test]
     fn where_probes_are_shorter_than_thoughts_one_thought_proposes_many() {
         let (space, objective) = (space(), Objective::default());
         let (mut lived, mut history) = (Bayes::default(), History::default());
