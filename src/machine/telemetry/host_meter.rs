@@ -491,24 +491,6 @@ mod tests {
     }
 
     #[test]
-    fn this_process_uses_the_processor_and_what_it_waited_for_counts() {
-        let mut meter = HostMeter::new(std::process::id(), None);
-        meter.look();
-        let begin = Instant::now();
-        let burn = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done";
-        assert!(std::process::Command::new("sh").args(["-c", burn]).status().unwrap().success());
-        // A tick is 10 ms.
-        std::thread::sleep(Duration::from_millis(20));
-        meter.look();
-        let cores = value(&meter.readings(begin, Instant::now()), Metric::CpuCores).unwrap();
-        assert!(cores > 0.005, "{cores}");
-        let next = meter.look_in_time();
-        let looks = meter.samples.len();
-        assert_eq!((meter.look_in_time(), meter.samples.len()), (next, looks), "it is not time yet");
-        assert!(next > begin && thread_time() > Duration::ZERO);
-    }
-
-    #[test]
     fn meters_of_this_process_share_a_reading() {
         let mut meters = [HostMeter::own(), HostMeter::own()];
         let begin = Instant::now();
