@@ -357,19 +357,6 @@ mod tests {
     }
 
     #[test]
-    fn the_users_braces_stay_braces() {
-        let words = |text: &str| Words::of(&Command::new(vec!["t.py".to_owned(), text.to_owned()], "python3"));
-        for text in ["{a}", "{{a}}", "{\"a\": {b}}", "{", "}", "{gputune}", "a b'c\"d", "{a b}", "{{{x}}}", ""] {
-            let mut own = words(text);
-            own.switch(&argument(&["--no"], Kind::Switch), "--no", "n");
-            let written = own.written().unwrap();
-            let settings: Settings = [("n", crate::model::Value::Bool(false))].into_iter().collect();
-            assert_eq!(rendered(written.iter().map(String::as_str), &settings), ["python3", "t.py", text]);
-        }
-        assert_eq!(words("{a?b}").written(), Err(Unwritable("{a?b}".to_owned())));
-    }
-
-    #[test]
     fn what_the_command_gives_is_known() {
         for (line, expected) in [
             ("t.py --batch_size=12 --lr 3", "--batch_size="),
