@@ -243,9 +243,8 @@ fn opened(args: &Asked, out: &Path, header: &Header, spec: &Spec) -> Result<(Pat
         start_over(out, header, spec, args.quiet)?;
     }
     let out = folder::prepare(out)?;
-    let open = if args.accept_changes { Journal::open_accepting_changes } else { Journal::open };
-    let (journal, recovered) =
-        open(&out.join(folder::JOURNAL), header, &spec.space).map_err(|error| journal_failed(&error))?;
+    let opened = Journal::open_with(&out.join(folder::JOURNAL), header, &spec.space, args.accept_changes);
+    let (journal, recovered) = opened.map_err(|error| journal_failed(&error))?;
     folder::write(&out, folder::SPEC, &spec.text)?;
     Ok((out, journal, recovered))
 }

@@ -157,7 +157,7 @@ impl Planner<'_> {
         let source = self.found.source;
         let workers = Knob::of("workers").map_or(Names(""), |knob| knob.names);
         let by_framework = matches!(self.found.preset.name, "lightning" | "huggingface" | "deepspeed");
-        by_framework || !source.is_read() || source.has_loader() || self.argument(workers).is_some()
+        by_framework || !source.is_read() || source.has_loader || self.argument(workers).is_some()
     }
 
     fn add(&mut self, knob: &Knob) {
@@ -234,7 +234,10 @@ impl Planner<'_> {
         let given = words.set(&argument, knob.parameter);
         let today = match &given {
             Some(given) => given.value.trim().parse().ok(),
-            None => argument.default_number().or_else(|| literal_number(&self.today(knob.parameter)?)),
+            None => {
+                let default = argument.default.as_ref().and_then(|default| default.trim().parse().ok());
+                default.or_else(|| literal_number(&self.today(knob.parameter)?))
+            }
         };
         let today = today.filter(|&today| settings::is_possible(knob.settings, today));
         if let Some(given) = given.as_ref().filter(|_| today.is_none()) {

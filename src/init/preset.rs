@@ -102,7 +102,7 @@ pub enum Recognised {
 pub fn recognise(command: &Command, source: &Source) -> Recognised {
     let launched = command.launcher().and_then(|launcher| PRESETS.iter().find(|preset| preset.launchers.has(launcher)));
     // Wrappers of models for several ranks have no effect unless ranks are started.
-    let has_ranks = |preset: &Preset| preset.name != "torchrun" || source.spawns_ranks();
+    let has_ranks = |preset: &Preset| preset.name != "torchrun" || source.spawns_ranks;
     let imports = |preset: &&Preset| has_ranks(preset) && preset.modules.all().any(|module| source.has(module));
     let imported: Vec<&'static Preset> = PRESETS.iter().filter(imports).collect();
     let of_torch = |preset: &&'static Preset| preset.adapter.is_some();

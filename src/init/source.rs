@@ -70,8 +70,11 @@ pub struct Source {
     arguments: Vec<Argument>,
     own_options: OwnOptions,
     parses_arguments: bool,
-    has_loader: bool,
-    spawns_ranks: bool,
+    /// True if the script has a loader, or may get a loader from another module. The script's own classes and functions with such
+    /// names do not count.
+    pub has_loader: bool,
+    /// True if the script always starts its ranks: it calls `torch.multiprocessing.spawn` unconditionally.
+    pub spawns_ranks: bool,
     launcher_variable: Option<String>,
     /// Values of the command's options, by plain names.
     #[serde(skip)]
@@ -169,20 +172,9 @@ impl Source {
         self.imports(module) || self.calls().any(|call| call.name == module)
     }
 
-    /// Returns true if the script has a loader, or may get a loader from another module. The script's own classes and functions
-    /// with such names do not count.
-    pub fn has_loader(&self) -> bool {
-        self.has_loader
-    }
-
     /// Returns true if the script parses arguments in a way that answers to `--help`, or if its source could not be read.
     pub fn parses_arguments(&self) -> bool {
         self.parses_arguments || !self.is_read()
-    }
-
-    /// Returns true if the script always starts its ranks: it calls `torch.multiprocessing.spawn` unconditionally.
-    pub fn spawns_ranks(&self) -> bool {
-        self.spawns_ranks
     }
 
     /// Returns the launcher's variable that the script requires, if the command has no launcher.

@@ -131,19 +131,11 @@ impl Journal {
         Self::open_with(path, header, space, false)
     }
 
-    /// Opens the journal like [`open`](Self::open), but other conditions begin a new era.
+    /// Opens the journal like [`open`](Self::open). If it accepts changes, other conditions begin a new era.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open), except for other conditions.
-    pub fn open_accepting_changes(
-        path: &Path,
-        header: &Header,
-        space: &Space,
-    ) -> Result<(Self, Recovered), JournalError> {
-        Self::open_with(path, header, space, true)
-    }
-
-    fn open_with(
+    /// The errors of [`open`](Self::open).
+    pub fn open_with(
         path: &Path,
         header: &Header,
         space: &Space,
@@ -435,7 +427,7 @@ mod tests {
         let other = Journal::open(&path, &header("b"), &space());
         assert!(matches!(other, Err(JournalError::Mismatch(..))));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), torn);
-        let other = Journal::open_accepting_changes(&path, &header("b"), &space());
+        let other = Journal::open_with(&path, &header("b"), &space(), true);
         assert!(other.unwrap().1.healed);
     }
 }

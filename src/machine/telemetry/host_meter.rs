@@ -125,7 +125,7 @@ impl HostMeter {
         Sample {
             at,
             usage: self.tree.usage(),
-            machine: Pressure::of_machine(&self.proc),
+            machine: Pressure::read(|name| self.proc.join("pressure").join(name)),
             group: self.group.as_deref().and_then(Pressure::of_group),
             periods: self.quotas.iter().map(|stat| Periods::read(stat)).collect(),
         }

@@ -163,7 +163,8 @@ const MOST_IN_A_ROW: u32 = 4;
 #[derive(Debug, Default)]
 pub(super) struct PutBack {
     waiting: Vec<Waiting>,
-    in_a_row: u32,
+    /// The number of disturbed turns in a row.
+    pub(super) in_a_row: u32,
     /// The number of probes that were not disturbed.
     done: usize,
     /// True if nothing else is left to try.
@@ -235,10 +236,6 @@ impl PutBack {
     /// Returns the last disturbance if a config is still not measured.
     pub(super) fn reason(&self) -> Option<&str> {
         (!self.waiting.is_empty()).then_some(self.reason.as_str())
-    }
-
-    pub(super) fn is_disturbed(&self) -> bool {
-        self.in_a_row > 0
     }
 }
 

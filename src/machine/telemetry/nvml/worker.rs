@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use nvml_wrapper::Nvml;
 
-use super::ask::{Question, Told};
+use super::ask::{Questions, Told};
 use super::changes::Settings;
 use super::evaluate::{Circumstances, evaluate};
 use super::list::{Handle, handles};
 use super::owners::{Owner, Owners};
-use super::watched::{ProcessQuestions, Watched, memory, now_in_micros, processes};
+use super::watched::{Watched, memory, now_in_micros, processes};
 use super::{GpuIdentity, Metered, Visible, Window};
 use crate::machine::telemetry::{Dcgm, GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES, pause_after, thread_time};
 
@@ -131,14 +131,15 @@ impl Worker {
     pub(super) fn read(&mut self, visible: &Visible) -> Told<GpuState> {
         let mut state = GpuState::default();
         for Handle { identity, device, .. } in &self.chosen(visible)? {
-            let Ok(memory) = memory(device, &mut Question::default(), &mut Question::default()) else { continue };
+            let asked = &mut Questions::default();
+            let Ok(memory) = memory(device, asked) else { continue };
             state.gpus.push(GpuMemory {
                 place: identity.place(),
                 uuid: identity.uuid.clone(),
                 used_bytes: memory.used,
                 total_bytes: memory.total,
             });
-            let listed = processes(device, &mut ProcessQuestions::default(), memory.total);
+            let listed = processes(device, asked, memory.total);
             let uuid = &identity.uuid;
             let process = |(pid, used_bytes)| GpuProcess { uuid: uuid.clone(), pid, used_bytes };
             state.processes.extend(listed.unwrap_or_default().into_iter().map(process));

@@ -153,7 +153,8 @@ impl Bayes {
             return Some(proposal);
         }
         let sampled;
-        let listed = self.listed.as_ref().filter(|_| !schedule::is_hurried(view));
+        // Probes that end faster than a thought leave no time to think about a whole space.
+        let listed = self.listed.as_ref().filter(|_| schedule::pace(view) == 1);
         let candidates: &[Chunk] = match listed.and_then(|(_, chunks)| chunks.as_ref()) {
             Some(chunks) => chunks,
             None => {
