@@ -270,7 +270,7 @@ fn journal_failed(error: &JournalError) -> Failed {
         JournalError::Mismatch { .. } => {
             "undo the change; or continue without the old trials with --accept-changes; or start over with --fresh (the old folder is kept)"
         }
-        JournalError::Changed { path, kept, .. } => {
+        JournalError::Changed(path, _, kept) => {
             let (kept, path) = (paths::word(kept), paths::word(path));
             let hint = format!("put it back and run the same command again: mv {kept} {path}");
             return Failed::because(exit, error).hint(hint);

@@ -193,29 +193,15 @@ pub enum KeptError {
     /// `study.json` is damaged.
     #[error("{} is damaged", .0.display())]
     Damaged(PathBuf, #[source] serde_json::Error),
-    /// `study.json` was written by another version of the program.
-    #[error("{} has format {found}, written by gputune {version}, and this gputune reads format {FORMAT}", path.display())]
-    Format {
-        /// The file.
-        path: PathBuf,
-        /// Its format.
-        found: u32,
-        /// The program that wrote it.
-        version: String,
-    },
+    /// `study.json` was written by another version of the program: the file, its format, and the program.
+    #[error("{path} has format {1}, written by gputune {2}, and this gputune reads format {FORMAT}", path = .0.display())]
+    Format(PathBuf, u32, String),
     /// The journal cannot be read.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// A trial's config is not in the space.
-    #[error("trial {trial} of {} has a config that is not in the space of {STUDY}", path.display())]
-    Foreign {
-        /// The journal.
-        path: PathBuf,
-        /// The trial's number.
-        trial: u32,
-        /// Why not.
-        source: LocateError,
-    },
+    /// A trial's config is not in the space: the journal, and the trial's number.
+    #[error("trial {1} of {path} has a config that is not in the space of {STUDY}", path = .0.display())]
+    Foreign(PathBuf, u32, #[source] LocateError),
 }
 
 impl KeptError {
@@ -277,7 +263,7 @@ impl Kept {
         let record = parse_record(&path_of_record, &text)?;
         let is_running = was_running || is_in_use();
         let (header, lines) = journal::read(&path)?;
-        let foreign = |trial, source| KeptError::Foreign { path: path.clone(), trial, source };
+        let foreign = |trial, source| KeptError::Foreign(path.clone(), trial, source);
         let trial = |line: &Line| line.trial(&record.space).map_err(|source| foreign(line.trial, source));
         let history = lines.iter().map(trial).collect::<Result<crate::model::History, KeptError>>()?;
         let stated = || record.baseline.as_ref().and_then(|settings| record.space.locate(settings).ok());
@@ -336,7 +322,7 @@ fn parse_record(path: &Path, text: &[u8]) -> Result<Record, KeptError> {
     let damaged = |source| KeptError::Damaged(path.to_owned(), source);
     let Versioned { format, gputune_version } = serde_json::from_slice(text).map_err(damaged)?;
     if format != FORMAT {
-        return Err(KeptError::Format { path: path.to_owned(), found: format, version: gputune_version });
+        return Err(KeptError::Format(path.to_owned(), format, gputune_version));
     }
     serde_json::from_slice(text).map_err(damaged)
 }
