@@ -150,13 +150,6 @@ impl Source {
         self
     }
 
-    /// Adds modules that the script was seen to import.
-    #[must_use]
-    pub fn with_modules(mut self, modules: &BTreeSet<String>) -> Self {
-        self.modules.extend(modules.iter().cloned());
-        self
-    }
-
     /// Returns true if a source was read.
     pub fn is_read(&self) -> bool {
         !self.files.is_empty()
@@ -221,19 +214,13 @@ impl Source {
     }
 
     /// Returns all calls, the script's own first.
-    pub(super) fn calls(&self) -> impl Iterator<Item = &Call> {
+    pub fn calls(&self) -> impl Iterator<Item = &Call> {
         self.files.iter().flat_map(|file| &file.calls)
     }
 
     /// Returns the calls of this last name.
     pub fn named(&self, name: &str) -> Vec<&Call> {
         self.calls().filter(|call| call.last() == name).collect()
-    }
-
-    /// Returns a call of the package `gputune`.
-    pub fn of_gputune(&self, name: &str) -> Option<&Call> {
-        let full = format!("gputune.{name}");
-        self.calls().find(|call| call.name == full)
     }
 
     /// Returns the training loader: it shuffles, samples, or has `train` in its dataset's name; else the first loader.

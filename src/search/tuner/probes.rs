@@ -104,11 +104,6 @@ impl Probes {
         begun.chain(self.in_rounds()).map(|request| request.number).max().unwrap_or(0)
     }
 
-    /// Returns the highest number of a round under way; zero without one.
-    pub(super) fn highest_round(&self) -> u32 {
-        self.in_round.iter().flatten().map(|under_way| under_way.round.number).max().unwrap_or(0)
-    }
-
     /// Returns true if a slot may be sick, and the results of its configs in other slots are not known.
     pub(super) fn is_doubted(&self, slot: usize) -> bool {
         let begun = self.begun().map(|begun| &begun.request);
