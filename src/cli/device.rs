@@ -2,10 +2,7 @@
 
 use std::path::PathBuf;
 
-use gputune::machine::{
-    Ceilings, Machine,
-    ceilings::{self, WallClock},
-};
+use gputune::machine::{Ceilings, Machine, ceilings};
 use gputune::report;
 use serde::Serialize;
 
@@ -47,7 +44,7 @@ struct Report<'a> {
 }
 
 pub(super) fn run(args: &Args) -> super::Result {
-    let clock = WallClock::default();
+    let clock = ceilings::wall_clock();
     let machine = Machine::look(&args.disk);
     let known = if args.bench { vec![bench(&machine, args.gpu, &clock)?] } else { kept(&machine) };
     if args.json {
@@ -73,7 +70,7 @@ fn kept(machine: &Machine) -> Vec<Ceilings> {
 }
 
 #[cfg(feature = "cuda")]
-fn bench(machine: &Machine, gpu: u16, clock: &WallClock) -> Result<Ceilings, Failed> {
+fn bench(machine: &Machine, gpu: u16, clock: &dyn Fn() -> f64) -> Result<Ceilings, Failed> {
     use std::io::IsTerminal;
     if let Some((reason, cure)) = machine.without_gpu() {
         return Err(no_gpu(&reason, cure));
@@ -102,7 +99,7 @@ fn bench(machine: &Machine, gpu: u16, clock: &WallClock) -> Result<Ceilings, Fai
 }
 
 #[cfg(not(feature = "cuda"))]
-fn bench(machine: &Machine, _gpu: u16, _clock: &WallClock) -> Result<Ceilings, Failed> {
+fn bench(machine: &Machine, _gpu: u16, _clock: &dyn Fn() -> f64) -> Result<Ceilings, Failed> {
     let (reason, cure) = machine.without_gpu().unwrap_or_default();
     Err(no_gpu(&reason, cure))
 }

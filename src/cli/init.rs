@@ -308,17 +308,14 @@ fn warn_of_no_launcher(command: &Command, source: &Source) {
 fn recognised(
     args: &Args,
     command: &Command,
-    source: Source,
+    mut source: Source,
     seen: Option<&Seen>,
     asks: bool,
 ) -> Result<(Source, &'static Preset), Failed> {
     let is_any = matches!(preset::recognise(command, &source), Recognised::As(preset) if preset.name == "any");
     // The training loop may be in an installed package that the source only calls.
     let modules = seen.filter(|_| is_any && !source.speaks_protocol).map(|seen| &seen.notes.modules);
-    let source = match modules {
-        Some(modules) => source.with_modules(modules),
-        None => source,
-    };
+    source.modules.extend(modules.into_iter().flatten().cloned());
     let found = match args.preset.or_else(|| seen?.preset(command)) {
         Some(preset) => preset,
         None => by_source(command, &source, asks)?,
@@ -352,7 +349,7 @@ fn rate(preset: &Preset, source: &Source) -> Rate {
     if let Some(adapter) = preset.adapter {
         return Rate::Adapter(adapter);
     }
-    if source.of_gputune("step").is_some() || source.speaks_protocol {
+    if source.speaks_protocol || source.calls().any(|call| call.name == "gputune.step") {
         return Rate::Events;
     }
     match &source.printed_rate {

@@ -105,7 +105,7 @@ pub(super) fn run(args: &Args) -> super::Result {
 
 fn compare(args: &Args, other: &Path) -> super::Result {
     let format = args.format();
-    let write = format.of_two.ok_or_else(|| {
+    let compared = format.of_two.ok_or_else(|| {
         let names: Vec<&str> = REPORTS.iter().filter(|row| row.of_two.is_some()).map(|row| row.name).collect();
         Failed::usage(format!("`{}` is a format for one search", format.name))
             .hint(format!("of two there are {}", names.join(", ")))
@@ -116,7 +116,7 @@ fn compare(args: &Args, other: &Path) -> super::Result {
     let comparison = Comparison::of(&Side { name: &names[0], kept: &a }, &Side { name: &names[1], kept: &b });
     let screen = if args.out.is_some() { Screen { colours: false, ..colour::stdout() } } else { colour::stdout() };
     let place = args.out.as_deref().filter(|path| path.as_os_str() != "-");
-    write(place, Output::text(write(&comparison, screen)), format.name)?;
+    write(place, Output::text(compared(&comparison, screen)), format.name)?;
     match args.max_slowdown.and_then(|most| comparison.regression(most)) {
         Some(reason) => Err(Failed::new(Exit::NothingFeasible, format!("regression: {reason}"))),
         None => Ok(Exit::Found),

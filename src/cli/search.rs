@@ -242,9 +242,8 @@ fn opened(args: &Asked, out: &Path, header: &Header, spec: &Spec) -> Result<(Pat
         start_over(out, header, spec, args.quiet)?;
     }
     let out = folder::prepare(out)?;
-    let open = if args.accept_changes { Journal::open_accepting_changes } else { Journal::open };
-    let (journal, recovered) =
-        open(&out.join(folder::JOURNAL), header, &spec.space).map_err(|error| journal_failed(&error))?;
+    let opened = Journal::open_with(&out.join(folder::JOURNAL), header, &spec.space, args.accept_changes);
+    let (journal, recovered) = opened.map_err(|error| journal_failed(&error))?;
     folder::write(&out, folder::SPEC, &spec.text)?;
     Ok((out, journal, recovered))
 }
@@ -270,7 +269,7 @@ fn journal_failed(error: &JournalError) -> Failed {
         JournalError::Mismatch { .. } => {
             "undo the change; or continue without the old trials with --accept-changes; or start over with --fresh (the old folder is kept)"
         }
-        JournalError::Changed { path, kept, .. } => {
+        JournalError::Changed(path, _, kept) => {
             let (kept, path) = (paths::word(kept), paths::word(path));
             let hint = format!("put it back and run the same command again: mv {kept} {path}");
             return Failed::because(exit, error).hint(hint);

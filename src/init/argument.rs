@@ -77,11 +77,6 @@ impl Argument {
         long.or(self.names.first()).map_or("", String::as_str)
     }
 
-    /// Returns the default as a number.
-    pub fn default_number(&self) -> Option<i64> {
-        self.default.as_deref()?.trim().parse().ok()
-    }
-
     /// Returns true if a switch is on by default.
     pub fn is_on_by_default(&self) -> bool {
         let default = self.default.as_deref().unwrap_or_default().trim().to_ascii_lowercase();

@@ -29,9 +29,8 @@ impl Planner<'_> {
 /// Returns the rank of an argument or a parameter: 0 is the most important.
 fn rank(name: &str) -> usize {
     let plain = Argument::plain(name);
-    let is_precision =
-        PRECISION_SWITCHES.iter().map(|(switch, _)| switch).chain(AMP_SWITCHES).any(|switch| *switch == plain);
-    let knob = KNOBS.iter().position(|knob| knob.parameter == name || knob.names.contains(&plain.as_str()));
+    let is_precision = PRECISION_SWITCHES.iter().any(|(switch, _)| *switch == plain) || AMP_SWITCHES.has(&plain);
+    let knob = KNOBS.iter().position(|knob| knob.parameter == name || knob.names.has(&plain));
     let parameter = if is_precision { Some("precision") } else { knob.map(|at| KNOBS[at].parameter) };
     let first = FIRST.iter().position(|first| parameter == Some(*first));
     first.unwrap_or(FIRST.len() + knob.unwrap_or(KNOBS.len()))

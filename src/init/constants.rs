@@ -4,8 +4,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::argument::Argument;
-use super::knobs::KNOBS;
+use super::knobs::Knob;
 
 /// A constant that fixes a parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,10 +28,8 @@ pub(super) fn constants(text: &str, file: &str) -> Vec<Constant> {
     let Some(constant) = CONSTANT.as_ref() else { return Vec::new() };
     let of_line = |(line, at): (&str, usize)| {
         let captures = constant.captures(line)?;
-        let name = Argument::plain(&captures[2]);
-        let knob = KNOBS.iter().find(|knob| knob.names.contains(&name.as_str()))?;
         Some(Constant {
-            parameter: knob.parameter,
+            parameter: Knob::named(&captures[2])?.parameter,
             name: captures[2].to_owned(),
             value: captures[3].parse().ok()?,
             code: captures[1].to_owned(),

@@ -4,7 +4,7 @@
 //! takes the number format as a name, as a switch for each format, or as one switch for mixed precision.
 
 use super::argument::{Argument, Kind};
-use super::knobs::{AMP_FORMATS, AMP_SWITCHES, Knob, PRECISION_SWITCHES, Settings, VOCABULARIES};
+use super::knobs::{AMP_FORMATS, AMP_SWITCHES, Knob, Names, PRECISION_SWITCHES, Settings, VOCABULARIES};
 use super::plan::{Planner, Today, Way};
 use super::settings;
 use super::source::Source;
@@ -176,7 +176,7 @@ impl Planner<'_> {
         for (name, precision) in PRECISION_SWITCHES {
             let taken = switches.iter().any(|(_, known)| known == precision);
             let is_offered = Precision::named(precision).is_some_and(|precision| self.found.means.has(precision));
-            let argument = self.argument(&[name]).filter(|argument| !taken && is_flag(argument));
+            let argument = self.argument(Names(name)).filter(|argument| !taken && is_flag(argument));
             let Some(argument) = argument else { continue };
             if is_offered {
                 switches.push((argument, precision));

@@ -1,5 +1,23 @@
 //! The table of parameters that a search may set by arguments of training scripts, with the names of these arguments.
 
+use super::argument::Argument;
+
+/// Names, separated by blanks; specific names come first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Names(pub &'static str);
+
+impl Names {
+    /// Returns the names one by one.
+    pub fn all(self) -> impl Iterator<Item = &'static str> {
+        self.0.split_ascii_whitespace()
+    }
+
+    /// Returns true if a name is among them.
+    pub fn has(self, name: &str) -> bool {
+        self.all().any(|own| own == name)
+    }
+}
+
 /// A parameter for which scripts have arguments.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Knob {
@@ -7,14 +25,31 @@ pub struct Knob {
     pub parameter: &'static str,
     /// Its description, for a comment.
     pub about: &'static str,
-    /// The arguments that set it, as returned by [`Argument::plain`](super::Argument::plain); specific names come first.
-    pub names: &'static [&'static str],
+    /// The arguments that set it, as returned by [`Argument::plain`].
+    pub names: Names,
     /// The arguments without a value that turn the parameter off.
-    pub off: &'static [&'static str],
+    pub off: Names,
     /// The settings to search.
     pub settings: Settings,
     /// The reason why it is not searched unless the user asks for it.
     pub closed: Option<&'static str>,
+}
+
+impl Knob {
+    /// Returns the knob of a parameter.
+    pub fn of(parameter: &str) -> Option<&'static Self> {
+        KNOBS.iter().find(|knob| knob.parameter == parameter)
+    }
+
+    /// Returns the knob that an argument, a variable or a key of this name sets.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        let plain = Argument::plain(name);
+        KNOBS.iter().find(|knob| knob.names.has(&plain))
+    }
+}
+
+const fn knob(parameter: &'static str, about: &'static str, settings: Settings, names: &'static str) -> Knob {
+    Knob { parameter, about, names: Names(names), off: Names(""), settings, closed: None }
 }
 
 /// The kind of a knob's settings.
@@ -41,161 +76,96 @@ const COMPILES: &str = "compiling costs minutes in each probe: try it at the end
 
 /// The knobs.
 pub const KNOBS: &[Knob] = &[
+    knob(
+        "batch_size",
+        "samples of a step",
+        Settings::BatchSize,
+        "per-device-train-batch-size per-gpu-train-batch-size train-micro-batch-size-per-gpu train-batch-size \
+         batch-size-train train-bs micro-batch-size micro-batch device-batch-size per-device-batch-size \
+         batch-size-per-gpu batch-size-per-device batch-size-per-rank batch-per-gpu samples-per-gpu batch-size \
+         batchsize mini-batch-size minibatch-size batch bs bsz b",
+    ),
+    knob(
+        "workers",
+        "processes that load data",
+        Settings::Workers,
+        "dataloader-num-workers num-dataloader-workers dataloader-workers loader-workers data-workers \
+         num-data-workers num-loader-workers train-num-workers num-workers n-workers nworkers workers \
+         workers-per-gpu worker-count data-loading-workers dl-workers num-threads-loader j",
+    ),
+    knob(
+        "prefetch",
+        "batches that each worker fetches ahead",
+        Settings::Prefetch,
+        "dataloader-prefetch-factor prefetch-factor loader-prefetch prefetch-batches prefetch",
+    ),
     Knob {
-        parameter: "batch_size",
-        about: "samples of a step",
-        names: &[
-            "per-device-train-batch-size",
-            "per-gpu-train-batch-size",
-            "train-micro-batch-size-per-gpu",
-            "train-batch-size",
-            "batch-size-train",
-            "train-bs",
-            "micro-batch-size",
-            "micro-batch",
-            "device-batch-size",
-            "per-device-batch-size",
-            "batch-size-per-gpu",
-            "batch-size-per-device",
-            "batch-size-per-rank",
-            "batch-per-gpu",
-            "samples-per-gpu",
-            "batch-size",
-            "batchsize",
-            "mini-batch-size",
-            "minibatch-size",
-            "batch",
-            "bs",
-            "bsz",
-            "b",
-        ],
-        off: &[],
-        settings: Settings::BatchSize,
-        closed: None,
+        off: Names("no-persistent-workers no-dataloader-persistent-workers"),
+        ..knob(
+            "persistent_workers",
+            "whether workers live on after an epoch",
+            Settings::Switch,
+            "dataloader-persistent-workers persistent-workers",
+        )
     },
     Knob {
-        parameter: "workers",
-        about: "processes that load data",
-        names: &[
-            "dataloader-num-workers",
-            "num-dataloader-workers",
-            "dataloader-workers",
-            "loader-workers",
-            "data-workers",
-            "num-data-workers",
-            "num-loader-workers",
-            "train-num-workers",
-            "num-workers",
-            "n-workers",
-            "nworkers",
-            "workers",
-            "workers-per-gpu",
-            "worker-count",
-            "data-loading-workers",
-            "dl-workers",
-            "num-threads-loader",
-            "j",
-        ],
-        off: &[],
-        settings: Settings::Workers,
-        closed: None,
+        off: Names("no-pin-memory no-pin-mem no-dataloader-pin-memory"),
+        ..knob(
+            "pin_memory",
+            "whether batches are put into pinned memory",
+            Settings::Switch,
+            "dataloader-pin-memory pin-memory pin-mem",
+        )
     },
+    knob(
+        "precision",
+        "what matrix products are computed in",
+        Settings::Precision,
+        "precision mixed-precision amp-dtype autocast-dtype compute-dtype dtype precision-policy",
+    ),
     Knob {
-        parameter: "prefetch",
-        about: "batches that each worker fetches ahead",
-        names: &["dataloader-prefetch-factor", "prefetch-factor", "loader-prefetch", "prefetch-batches", "prefetch"],
-        off: &[],
-        settings: Settings::Prefetch,
-        closed: None,
+        off: Names("no-channels-last"),
+        ..knob(
+            "channels_last",
+            "whether images lie in memory with their channels last",
+            Settings::RoundingSwitch,
+            "channels-last",
+        )
     },
+    knob(
+        "bucket_mb",
+        "megabytes of gradients that ranks exchange at once (DistributedDataParallel's bucket_cap_mb)",
+        Settings::Count,
+        "ddp-bucket-cap-mb bucket-cap-mb bucket-mb",
+    ),
     Knob {
-        parameter: "persistent_workers",
-        about: "whether workers live on after an epoch",
-        names: &["dataloader-persistent-workers", "persistent-workers"],
-        off: &["no-persistent-workers", "no-dataloader-persistent-workers"],
-        settings: Settings::Switch,
-        closed: None,
-    },
-    Knob {
-        parameter: "pin_memory",
-        about: "whether batches are put into pinned memory",
-        names: &["dataloader-pin-memory", "pin-memory", "pin-mem"],
-        off: &["no-pin-memory", "no-pin-mem", "no-dataloader-pin-memory"],
-        settings: Settings::Switch,
-        closed: None,
-    },
-    Knob {
-        parameter: "precision",
-        about: "what matrix products are computed in",
-        names: &[
-            "precision",
-            "mixed-precision",
-            "amp-dtype",
-            "autocast-dtype",
-            "compute-dtype",
-            "dtype",
-            "precision-policy",
-        ],
-        off: &[],
-        settings: Settings::Precision,
-        closed: None,
-    },
-    Knob {
-        parameter: "channels_last",
-        about: "whether images lie in memory with their channels last",
-        names: &["channels-last"],
-        off: &["no-channels-last"],
-        settings: Settings::RoundingSwitch,
-        closed: None,
-    },
-    Knob {
-        parameter: "bucket_mb",
-        about: "megabytes of gradients that ranks exchange at once (DistributedDataParallel's bucket_cap_mb)",
-        names: &["ddp-bucket-cap-mb", "bucket-cap-mb", "bucket-mb"],
-        off: &[],
-        settings: Settings::Count,
-        closed: None,
-    },
-    Knob {
-        parameter: "grad_accumulation",
-        about: "batches whose gradients are added up",
-        names: &[
-            "gradient-accumulation-steps",
-            "accumulate-grad-batches",
-            "grad-accumulation-steps",
-            "grad-accum-steps",
-            "accumulation-steps",
-            "accum-steps",
-            "accum-iter",
-            "grad-accum",
-            "gradient-accumulation",
-            "iters-to-accumulate",
-        ],
-        off: &[],
-        settings: Settings::Count,
         closed: Some(EFFECTIVE_BATCH),
+        ..knob(
+            "grad_accumulation",
+            "batches whose gradients are added up",
+            Settings::Count,
+            "gradient-accumulation-steps accumulate-grad-batches grad-accumulation-steps grad-accum-steps \
+             accumulation-steps accum-steps accum-iter grad-accum gradient-accumulation iters-to-accumulate",
+        )
     },
     Knob {
-        parameter: "compile",
-        about: "torch.compile or jit",
-        names: &["torch-compile", "compile", "compile-model", "use-compile", "torchcompile"],
-        off: &["no-compile", "no-torch-compile"],
-        settings: Settings::RoundingSwitch,
+        off: Names("no-compile no-torch-compile"),
         closed: Some(COMPILES),
+        ..knob(
+            "compile",
+            "torch.compile or jit",
+            Settings::RoundingSwitch,
+            "torch-compile compile compile-model use-compile torchcompile",
+        )
     },
     Knob {
-        parameter: "checkpointing",
-        about: "whether activations are computed again in the backward pass",
-        names: &[
-            "gradient-checkpointing",
-            "activation-checkpointing",
-            "grad-checkpointing",
-            "checkpoint-activations",
-            "use-checkpoint",
-        ],
-        off: &[],
-        settings: Settings::Switch,
         closed: Some("it costs about a quarter of the speed, and pays where memory keeps the batch small"),
+        ..knob(
+            "checkpointing",
+            "whether activations are computed again in the backward pass",
+            Settings::Switch,
+            "gradient-checkpointing activation-checkpointing grad-checkpointing checkpoint-activations use-checkpoint",
+        )
     },
 ];
 
@@ -210,21 +180,11 @@ pub const PRECISION_SWITCHES: &[(&str, &str)] = &[
 ];
 
 /// Switches for a mixed precision whose format only the script knows.
-pub const AMP_SWITCHES: &[&str] = &[
-    "amp",
-    "use-amp",
-    "enable-amp",
-    "with-amp",
-    "use-autocast",
-    "autocast",
-    "mixed-precision",
-    "use-mixed-precision",
-    "mixed-prec",
-    "mp",
-];
+pub const AMP_SWITCHES: Names =
+    Names("amp use-amp enable-amp with-amp use-autocast autocast mixed-precision use-mixed-precision mixed-prec mp");
 
 /// Arguments for the format of mixed precision, used together with a switch.
-pub const AMP_FORMATS: &[&str] = &["amp-dtype", "autocast-dtype", "amp-type", "amp-precision"];
+pub const AMP_FORMATS: Names = Names("amp-dtype autocast-dtype amp-type amp-precision");
 
 /// Families of names for fp32, bf16 and fp16, full precision first. They are plain names, dtypes (torch, JAX), Lightning's
 /// (`lightning.fabric.connector`, `_PRECISION_INPUT_STR`), Accelerate's (`PrecisionType`), and Keras' policies
@@ -248,9 +208,9 @@ mod tests {
     #[test]
     fn no_spelling_belongs_to_two_parameters() {
         let mut seen = BTreeSet::new();
-        for name in KNOBS.iter().flat_map(|knob| knob.names.iter().chain(knob.off)) {
+        for name in KNOBS.iter().flat_map(|knob| knob.names.all().chain(knob.off.all())) {
             assert!(seen.insert(name), "{name}");
-            assert_eq!(*name, super::super::Argument::plain(name), "the spelling that the lookup uses");
+            assert_eq!(name, Argument::plain(name), "the spelling that the lookup uses");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::argument::{Argument, Kind};
 use super::command::Command;
-use super::knobs::{KNOBS, Knob, Settings};
+use super::knobs::{KNOBS, Knob, Names, Settings};
 use super::preset::{self, Line, Preset};
 use super::seen::Seen;
 use super::settings::{self, Means, literal_number};
@@ -155,9 +155,9 @@ impl Planner<'_> {
             return has_loader;
         }
         let source = self.found.source;
-        let workers = KNOBS.iter().find(|knob| knob.parameter == "workers").map_or(&[][..], |knob| knob.names);
+        let workers = Knob::of("workers").map_or(Names(""), |knob| knob.names);
         let by_framework = matches!(self.found.preset.name, "lightning" | "huggingface" | "deepspeed");
-        by_framework || !source.is_read() || source.has_loader() || self.argument(workers).is_some()
+        by_framework || !source.is_read() || source.has_loader || self.argument(workers).is_some()
     }
 
     fn add(&mut self, knob: &Knob) {
@@ -198,7 +198,7 @@ impl Planner<'_> {
     }
 
     /// Finds the argument with one of these names; earlier names are preferred.
-    pub(super) fn argument(&self, names: &[&str]) -> Option<Argument> {
+    pub(super) fn argument(&self, names: Names) -> Option<Argument> {
         if !self.found.command.takes_arguments() {
             return None;
         }
@@ -207,7 +207,7 @@ impl Planner<'_> {
         let told = self.found.command.told().len();
         let is_there = |argument: &&Argument| !matches!(argument.kind, Kind::Place(place) if place > told);
         let all = || self.found.arguments.iter().filter(is_there);
-        names.iter().find_map(|name| all().find(|argument| has(argument, name))).cloned()
+        names.all().find_map(|name| all().find(|argument| has(argument, name))).cloned()
     }
 
     pub(super) fn push(&mut self, name: &str, about: &str, definition: String, way: Way, today: Today) {
@@ -234,7 +234,10 @@ impl Planner<'_> {
         let given = words.set(&argument, knob.parameter);
         let today = match &given {
             Some(given) => given.value.trim().parse().ok(),
-            None => argument.default_number().or_else(|| literal_number(&self.today(knob.parameter)?)),
+            None => {
+                let default = argument.default.as_ref().and_then(|default| default.trim().parse().ok());
+                default.or_else(|| literal_number(&self.today(knob.parameter)?))
+            }
         };
         let today = today.filter(|&today| settings::is_possible(knob.settings, today));
         if let Some(given) = given.as_ref().filter(|_| today.is_none()) {
@@ -355,9 +358,7 @@ impl Planner<'_> {
     fn add_further_lines(&mut self) {
         let mut waiting = false;
         for line in self.lines.clone() {
-            let Some(target) = line.target().filter(|_| KNOBS.iter().all(|knob| knob.parameter != line.name)) else {
-                continue;
-            };
+            let Some(target) = line.target().filter(|_| Knob::of(&line.name).is_none()) else { continue };
             if target.starts_with("dataloader.") && !self.has_loader {
                 continue;
             }
@@ -399,7 +400,7 @@ impl Planner<'_> {
         let named: Vec<(String, String)> = calls.flat_map(|call| call.named.clone()).collect();
         for (name, text) in &named {
             let Some(value) = super::literal(text).filter(|_| self.planned(name).is_none()) else { continue };
-            let knob = KNOBS.iter().find(|knob| knob.parameter == name);
+            let knob = Knob::of(name);
             let about = knob.map_or("the script asks gputune for it", |knob| knob.about);
             let kind = knob.map_or(Settings::Count, |knob| knob.settings);
             let ranks = self.found.command.ranks();

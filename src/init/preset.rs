@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::command::Command;
+use super::knobs::Names;
 use super::source::Source;
 use crate::spec::SHIPPED_SPACES;
 
@@ -21,124 +22,65 @@ pub struct Preset {
     /// The adapter that tunes its scripts unchanged, if any.
     pub adapter: Option<&'static str>,
     /// The launchers that identify the preset, by their first word.
-    launchers: &'static [&'static str],
+    launchers: Names,
     /// The modules whose import identifies the preset.
-    modules: &'static [&'static str],
+    modules: Names,
     /// The documentation page.
     pub page: &'static str,
 }
 
+/// Makes presets; launchers and modules are separated by blanks.
+macro_rules! presets {
+    ($(
+        $name:literal: $about:literal, space $space:literal, adapter $adapter:expr, launchers $launchers:literal,
+        page $page:literal, modules $modules:literal;
+    )*) => {
+        &[$(Preset {
+            name: $name,
+            about: $about,
+            space: $space,
+            adapter: $adapter,
+            launchers: Names($launchers),
+            modules: Names($modules),
+            page: concat!("docs/howto-", $page, ".md"),
+        }),*]
+    };
+}
+
 /// The presets. Specific presets come first, since a Lightning script also imports torch.
-pub const PRESETS: &[Preset] = &[
-    Preset {
-        name: "deepspeed",
-        about: "DeepSpeed: its JSON config is rendered for each probe",
-        space: "deepspeed",
-        adapter: Some("torch"),
-        launchers: &["deepspeed"],
-        modules: &["deepspeed"],
-        page: "docs/howto-deepspeed.md",
-    },
-    Preset {
-        name: "lightning",
-        about: "PyTorch Lightning: unmodified Trainer scripts, or the options of LightningCLI",
-        space: "lightning",
-        adapter: Some("torch"),
-        launchers: &[],
-        modules: &["lightning", "pytorch_lightning", "lightning.pytorch"],
-        page: "docs/howto-lightning.md",
-    },
-    Preset {
-        name: "huggingface",
-        about: "Hugging Face Trainer: unmodified scripts, or TrainingArguments on the command line",
-        space: "huggingface",
-        adapter: Some("torch"),
-        launchers: &[],
-        modules: &[
-            "transformers.Trainer",
-            "transformers.TrainingArguments",
-            "transformers.Seq2SeqTrainer",
-            "transformers.HfArgumentParser",
-            "trl",
-            "setfit",
-            "transformers.trainer",
-        ],
-        page: "docs/howto-huggingface.md",
-    },
-    Preset {
-        name: "accelerate",
-        about: "Hugging Face Accelerate: one process or `accelerate launch`",
-        space: "accelerate",
-        adapter: Some("torch"),
-        launchers: &["accelerate"],
-        modules: &["accelerate"],
-        page: "docs/howto-accelerate.md",
-    },
-    Preset {
-        name: "torchrun",
-        about: "torchrun with DDP or FSDP: loader and precision in each rank, and NCCL's settings",
-        space: "torchrun",
-        adapter: Some("torch"),
-        launchers: &["torchrun"],
-        modules: &[
-            "torch.nn.parallel.DistributedDataParallel",
-            "torch.distributed.fsdp",
-            "torch.distributed.init_process_group",
-        ],
-        page: "docs/howto-torchrun.md",
-    },
-    Preset {
-        name: "pytorch",
-        about: "plain PyTorch: unmodified scripts",
-        space: "torch-adapter",
-        adapter: Some("torch"),
-        launchers: &[],
-        modules: &["torch"],
-        page: "docs/howto-pytorch.md",
-    },
-    Preset {
-        name: "keras-fit",
-        about: "Keras on JAX or TensorFlow: unmodified scripts with `fit`",
-        space: "keras-fit",
-        adapter: Some("torch"),
-        launchers: &[],
-        modules: &[],
-        page: "docs/howto-keras.md",
-    },
-    Preset {
-        name: "keras",
-        about: "Keras or TensorFlow: the script's options or `gputune.config`; three lines report the steps",
-        space: "keras",
-        adapter: None,
-        launchers: &[],
-        modules: &["keras", "tensorflow", "tf_keras"],
-        page: "docs/howto-keras.md",
-    },
-    Preset {
-        name: "jax",
-        about: "JAX, Flax, Equinox: the script's options or `gputune.config`; three lines report the steps",
-        space: "jax",
-        adapter: None,
-        launchers: &[],
-        modules: &["jax", "flax", "equinox", "optax", "haiku"],
-        page: "docs/howto-jax.md",
-    },
-    Preset {
-        name: "any",
-        about: "any command: its options, and its printed rate or events",
-        space: "batch",
-        adapter: None,
-        launchers: &[],
-        modules: &[],
-        page: "docs/howto-any.md",
-    },
-];
+pub const PRESETS: &[Preset] = presets! {
+    "deepspeed": "DeepSpeed: its JSON config is rendered for each probe",
+        space "deepspeed", adapter Some("torch"), launchers "deepspeed", page "deepspeed", modules "deepspeed";
+    "lightning": "PyTorch Lightning: unmodified Trainer scripts, or the options of LightningCLI",
+        space "lightning", adapter Some("torch"), launchers "", page "lightning",
+        modules "lightning pytorch_lightning lightning.pytorch";
+    "huggingface": "Hugging Face Trainer: unmodified scripts, or TrainingArguments on the command line",
+        space "huggingface", adapter Some("torch"), launchers "", page "huggingface",
+        modules "transformers.Trainer transformers.TrainingArguments transformers.Seq2SeqTrainer \
+            transformers.HfArgumentParser trl setfit transformers.trainer";
+    "accelerate": "Hugging Face Accelerate: one process or `accelerate launch`",
+        space "accelerate", adapter Some("torch"), launchers "accelerate", page "accelerate", modules "accelerate";
+    "torchrun": "torchrun with DDP or FSDP: loader and precision in each rank, and NCCL's settings",
+        space "torchrun", adapter Some("torch"), launchers "torchrun", page "torchrun",
+        modules "torch.nn.parallel.DistributedDataParallel torch.distributed.fsdp \
+            torch.distributed.init_process_group";
+    "pytorch": "plain PyTorch: unmodified scripts",
+        space "torch-adapter", adapter Some("torch"), launchers "", page "pytorch", modules "torch";
+    "keras-fit": "Keras on JAX or TensorFlow: unmodified scripts with `fit`",
+        space "keras-fit", adapter Some("torch"), launchers "", page "keras", modules "";
+    "keras": "Keras or TensorFlow: the script's options or `gputune.config`; three lines report the steps",
+        space "keras", adapter None, launchers "", page "keras", modules "keras tensorflow tf_keras";
+    "jax": "JAX, Flax, Equinox: the script's options or `gputune.config`; three lines report the steps",
+        space "jax", adapter None, launchers "", page "jax", modules "jax flax equinox optax haiku";
+    "any": "any command: its options, and its printed rate or events",
+        space "batch", adapter None, launchers "", page "any", modules "";
+};
 
 impl Preset {
     /// Returns the name of the framework if the hook does not support it.
     pub fn foreign_framework(&self) -> Option<&'static str> {
         let name = self.about.split(':').next()?;
-        (self.adapter.is_none() && !self.modules.is_empty()).then_some(name)
+        (self.adapter.is_none() && !self.modules.0.is_empty()).then_some(name)
     }
 }
 
@@ -158,11 +100,10 @@ pub enum Recognised {
 
 /// Recognises the preset by the launcher, or else by the script's imports.
 pub fn recognise(command: &Command, source: &Source) -> Recognised {
-    let launched =
-        command.launcher().and_then(|launcher| PRESETS.iter().find(|preset| preset.launchers.contains(&launcher)));
+    let launched = command.launcher().and_then(|launcher| PRESETS.iter().find(|preset| preset.launchers.has(launcher)));
     // Wrappers of models for several ranks have no effect unless ranks are started.
-    let has_ranks = |preset: &Preset| preset.name != "torchrun" || source.spawns_ranks();
-    let imports = |preset: &&Preset| has_ranks(preset) && preset.modules.iter().any(|module| source.has(module));
+    let has_ranks = |preset: &Preset| preset.name != "torchrun" || source.spawns_ranks;
+    let imports = |preset: &&Preset| has_ranks(preset) && preset.modules.all().any(|module| source.has(module));
     let imported: Vec<&'static Preset> = PRESETS.iter().filter(imports).collect();
     let of_torch = |preset: &&'static Preset| preset.adapter.is_some();
     let torch = imported.iter().find(|preset| of_torch(preset)).copied();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::argument::{Argument, Kind};
 use super::command::Command;
 use super::entries;
-use super::knobs::KNOBS;
+use super::knobs::Knob;
 use super::preset::{Preset, preset};
 use crate::model::fact::Fact;
 use crate::model::{Facts, Measurement};
@@ -187,9 +187,8 @@ impl Seen {
     pub fn guesses(&self, command: &Command, cwd: &Path) -> Vec<Guess> {
         let of = |parameter: &'static str| {
             let Some(today) = self.trained(parameter) else { return Vec::new() };
-            let knob = |name: &str| KNOBS.iter().find(|knob| knob.names.contains(&Argument::plain(name).as_str()));
-            let is_known = |name: &String| knob(name).is_some_and(|knob| knob.parameter == parameter);
-            let is_other = |name: &String| knob(name).is_some_and(|knob| knob.parameter != parameter);
+            let is_known = |name: &String| Knob::named(name).is_some_and(|knob| knob.parameter == parameter);
+            let is_other = |name: &String| Knob::named(name).is_some_and(|knob| knob.parameter != parameter);
             let fits = |noted: &&NotedArgument| {
                 let is_free = noted.kind == "value" && noted.choices.is_empty();
                 is_free && noted.value.as_ref().and_then(serde_json::Value::as_i64) == Some(today)
@@ -221,11 +220,10 @@ impl Seen {
         let is_settable = has_loader && (parameter == "workers" || self.notes.is_sized != Some(false));
         let is_read = |file: &&PathBuf| !is_settable || self.is_named(file, command, cwd);
         let files = self.notes.files.iter().filter(is_read).filter_map(|file| Some((file, entries::read(file)?.1)));
-        let knob = |key: &str| KNOBS.iter().find(|knob| knob.names.contains(&Argument::plain(key).as_str()));
         let mut found = Vec::new();
         for (file, entries) in files {
             for entry in entries.into_iter().filter(|entry| entry.value == used && used >= LEAST && entry.trains()) {
-                match knob(&entry.key) {
+                match Knob::named(&entry.key) {
                     Some(knob) if knob.parameter == parameter => return Vec::new(),
                     Some(_) => {}
                     None => found.push(By::Entry { file: file.clone(), key: entry.key, place: entry.place }),

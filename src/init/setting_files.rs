@@ -99,8 +99,7 @@ fn count_samples(plan: &mut Plan, found: &Found<'_>, entries: &[Entry]) {
     if is_counted || plan.samples_per_step.is_some() || !plan.parameters.iter().any(is_in_file) {
         return;
     }
-    let knob = KNOBS.iter().find(|knob| knob.parameter == "grad_accumulation");
-    let is_it = |entry: &&Entry| knob.is_some_and(|knob| knob.names.contains(&Argument::plain(&entry.key).as_str()));
+    let is_it = |entry: &&Entry| Knob::named(&entry.key).is_some_and(|knob| knob.parameter == "grad_accumulation");
     let pieces = entries.iter().find(is_it).map_or(1, |entry| entry.value.max(1));
     let batches = pieces.saturating_mul(i64::try_from(found.command.ranks()).unwrap_or(1));
     plan.samples_per_step = Some(today::samples_of(batches));
@@ -119,9 +118,9 @@ fn choose<'e>(knob: &Knob, (file, entries): (&Path, &'e [Entry]), plan: &Plan, f
         settings::is_possible(knob.settings, entry.value) && used.is_none_or(|used| used == entry.value)
     };
     let fitting: Vec<&Entry> = entries.iter().filter(|entry| entry.trains()).filter(is_value).collect();
-    let named = |name: &&str| fitting.iter().filter(|entry| Argument::plain(&entry.key) == **name).collect::<Vec<_>>();
+    let named = |name: &str| fitting.iter().filter(|entry| Argument::plain(&entry.key) == name).collect::<Vec<_>>();
     // Two keys of the same name are about different things.
-    match knob.names.iter().map(named).find(|entries| !entries.is_empty()).as_deref() {
+    match knob.names.all().map(named).find(|entries| !entries.is_empty()).as_deref() {
         Some([only]) => Some(only),
         Some(_) => None,
         None => match seen.matched(knob.parameter) {

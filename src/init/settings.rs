@@ -169,7 +169,7 @@ pub(super) fn precisions(names: &[String], means: &Means) -> Option<Precisions> 
     let mut known: Vec<(Precision, &String)> = Vec::new();
     for name in names {
         let Some(precision) = named(name).filter(|precision| means.has(*precision)) else { continue };
-        if known.iter().all(|(other, _)| *other != precision) && !is_pure(name) {
+        if known.iter().all(|(other, _)| *other != precision) && !PURE.contains(&name.as_str()) {
             known.push((precision, name));
         }
     }
@@ -186,10 +186,8 @@ pub(super) fn named(name: &str) -> Option<Precision> {
     if full { Some(Precision::Fp32) } else { Precision::named(plain) }
 }
 
-/// Returns true if a name means weights in 16 bits, which changes the training itself.
-fn is_pure(name: &str) -> bool {
-    matches!(name, "16-true" | "bf16-true")
-}
+/// Names that mean weights in 16 bits, which changes the training itself.
+const PURE: [&str; 2] = ["16-true", "bf16-true"];
 
 impl Precisions {
     /// Returns `values = [...]` with today's value.

@@ -70,8 +70,11 @@ pub struct Source {
     arguments: Vec<Argument>,
     own_options: OwnOptions,
     parses_arguments: bool,
-    has_loader: bool,
-    spawns_ranks: bool,
+    /// True if the script has a loader, or may get a loader from another module. The script's own classes and functions with such
+    /// names do not count.
+    pub has_loader: bool,
+    /// True if the script always starts its ranks: it calls `torch.multiprocessing.spawn` unconditionally.
+    pub spawns_ranks: bool,
     launcher_variable: Option<String>,
     /// Values of the command's options, by plain names.
     #[serde(skip)]
@@ -147,13 +150,6 @@ impl Source {
         self
     }
 
-    /// Adds modules that the script was seen to import.
-    #[must_use]
-    pub fn with_modules(mut self, modules: &BTreeSet<String>) -> Self {
-        self.modules.extend(modules.iter().cloned());
-        self
-    }
-
     /// Returns true if a source was read.
     pub fn is_read(&self) -> bool {
         !self.files.is_empty()
@@ -169,20 +165,9 @@ impl Source {
         self.imports(module) || self.calls().any(|call| call.name == module)
     }
 
-    /// Returns true if the script has a loader, or may get a loader from another module. The script's own classes and functions
-    /// with such names do not count.
-    pub fn has_loader(&self) -> bool {
-        self.has_loader
-    }
-
     /// Returns true if the script parses arguments in a way that answers to `--help`, or if its source could not be read.
     pub fn parses_arguments(&self) -> bool {
         self.parses_arguments || !self.is_read()
-    }
-
-    /// Returns true if the script always starts its ranks: it calls `torch.multiprocessing.spawn` unconditionally.
-    pub fn spawns_ranks(&self) -> bool {
-        self.spawns_ranks
     }
 
     /// Returns the launcher's variable that the script requires, if the command has no launcher.
@@ -229,19 +214,13 @@ impl Source {
     }
 
     /// Returns all calls, the script's own first.
-    pub(super) fn calls(&self) -> impl Iterator<Item = &Call> {
+    pub fn calls(&self) -> impl Iterator<Item = &Call> {
         self.files.iter().flat_map(|file| &file.calls)
     }
 
     /// Returns the calls of this last name.
     pub fn named(&self, name: &str) -> Vec<&Call> {
         self.calls().filter(|call| call.last() == name).collect()
-    }
-
-    /// Returns a call of the package `gputune`.
-    pub fn of_gputune(&self, name: &str) -> Option<&Call> {
-        let full = format!("gputune.{name}");
-        self.calls().find(|call| call.name == full)
     }
 
     /// Returns the training loader: it shuffles, samples, or has `train` in its dataset's name; else the first loader.

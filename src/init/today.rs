@@ -1,7 +1,7 @@
 //! Finds out which settings a script uses today, from its first run or its source, and plans parameters from that.
 
 use super::argument::Argument;
-use super::knobs::{KNOBS, Knob};
+use super::knobs::{Knob, Names};
 use super::plan::{Planner, Today, Way};
 use super::seen::{By, Seen};
 use super::settings;
@@ -107,7 +107,7 @@ impl Planner<'_> {
     pub(super) fn add_variable(&mut self, knob: &Knob) -> bool {
         let Some(seen) = self.found.seen else { return false };
         let used = seen.number(knob.parameter);
-        let is_known = |name: &str| knob.names.contains(&Argument::plain(name).as_str());
+        let is_known = |name: &str| knob.names.has(&Argument::plain(name));
         let is_it = |name: &str, value: i64| is_known(name) && used.is_none_or(|used| used == value);
         let named = seen.variables().find(|variable| is_it(&variable.name, variable.value));
         let tried = || match seen.matched(knob.parameter) {
@@ -135,8 +135,7 @@ impl Planner<'_> {
             }
         }
         for variable in self.found.seen.map(Seen::fixed_variables).unwrap_or_default() {
-            let is_it = |knob: &&Knob| knob.names.contains(&Argument::plain(&variable).as_str());
-            let knob = KNOBS.iter().find(is_it).filter(|knob| self.planned(knob.parameter).is_none());
+            let knob = Knob::named(&variable).filter(|knob| self.planned(knob.parameter).is_none());
             if let Some(knob) = knob {
                 self.close_variable(knob.parameter, &variable);
             }
@@ -184,7 +183,7 @@ impl Planner<'_> {
 
     /// Returns the number of batches that all ranks together accumulate in a step.
     fn batches_of_a_step(&self) -> i64 {
-        let names = KNOBS.iter().find(|knob| knob.parameter == "grad_accumulation").map_or(&[][..], |knob| knob.names);
+        let names = Knob::of("grad_accumulation").map_or(Names(""), |knob| knob.names);
         let argument = self.argument(names).filter(|argument| argument.kind.takes_value());
         let said = |argument: &Argument| {
             let given = self.plan.words.clone().set(argument, "x").map(|given| given.value);

@@ -2,7 +2,7 @@
 //!
 //! Only the remaining time is taken from Slurm; this process's own monotonic clock counts it down.
 
-use std::ffi::OsStr;
+use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::telemetry::tool;
@@ -23,10 +23,9 @@ impl Allocation {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let job = variable("SLURM_JOB_ID")?;
         // `%L`: the time left, as a duration (`squeue`(1)).
-        let arguments: [&OsStr; 5] = ["-h".as_ref(), "-j".as_ref(), job.as_ref(), "-o".as_ref(), "%L".as_ref()];
-        let told = tool::find("squeue").and_then(|squeue| tool::output_within(&squeue, &arguments, PATIENCE));
+        let told = tool::output_within(Command::new("squeue").args(["-h", "-j", &job, "-o", "%L"]), PATIENCE);
         if let Some(told) = told {
-            return slurm_duration(told.trim()).and_then(Self::lasting);
+            return slurm_duration(String::from_utf8_lossy(&told).trim()).and_then(Self::lasting);
         }
         let ends: u64 = variable("SLURM_JOB_END_TIME")?.parse().ok()?;
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;

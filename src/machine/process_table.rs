@@ -1,16 +1,21 @@
 //! Reads the processes, their parents and their sockets from `/proc`.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fs;
 use std::path::Path;
 use std::str::SplitWhitespace;
-use std::{fs, io};
 
 /// The kernel's state letter of a process that has ended but that its parent has not waited for.
 const ZOMBIE: char = 'Z';
 
 pub(crate) fn all() -> Vec<u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    all_in(Path::new("/proc")).collect()
+}
+
+/// Returns the processes that a folder like `/proc` lists.
+pub(crate) fn all_in(proc: &Path) -> impl Iterator<Item = u32> + use<> {
+    let entries = fs::read_dir(proc).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// Returns all living descendants of a process, parents before children, without zombies.
@@ -54,8 +59,7 @@ pub(crate) fn processor_ticks(pid: u32, with_children: bool) -> Option<u64> {
 
 /// Returns the CPUs that a process may run on (proc(5), `Cpus_allowed_list`); `pid` is a number or `self`.
 pub(crate) fn allowed_processors(pid: &str) -> Option<BTreeSet<u32>> {
-    let status = read(pid, "status").ok()?;
-    status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).map(numbers)
+    status(pid)?.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).map(numbers)
 }
 
 /// Returns the numbers of a list like `0-3,8`.
@@ -97,7 +101,7 @@ pub(crate) fn parent(pid: u32) -> Option<u32> {
 /// Returns the ids of a process, from the outermost PID namespace to its own (`NSpid` in `/proc/PID/status`, proc(5);
 /// since Linux 4.1).
 pub(crate) fn numbers_inside(pid: u32) -> Vec<u32> {
-    let status = read(pid, "status").unwrap_or_default();
+    let status = status(pid).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
     line.split_whitespace().filter_map(|number| number.parse().ok()).collect()
 }
@@ -114,7 +118,7 @@ pub(crate) fn has_ended(pid: u32, began: Option<u64>) -> bool {
 
 /// Returns true if a process has ended, or is about to end because of a signal that it cannot block.
 pub(crate) fn is_ending(pid: u32) -> bool {
-    let Ok(status) = read(pid, "status") else { return true };
+    let Some(status) = status(pid) else { return true };
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let pending = |name: &str| field(name).and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0);
     const KILL: u64 = 1 << 8;
@@ -137,17 +141,23 @@ fn parent_and_state(pid: u32) -> Option<(u32, char)> {
     Some((stat.parent()?, stat.field(3)?.chars().next()?))
 }
 
-/// Reads a file of a process. The process's name in it need not be valid UTF-8: the kernel cuts it after 15 bytes.
-fn read(pid: impl std::fmt::Display, file: &str) -> io::Result<String> {
-    Ok(String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/{file}"))?).into_owned())
+/// Reads `/proc/PID/status`. The process's name in it need not be valid UTF-8: the kernel cuts it after 15 bytes.
+fn status(pid: impl std::fmt::Display) -> Option<String> {
+    Some(String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/status")).ok()?).into_owned())
 }
 
 /// The text of `/proc/PID/stat` (proc(5)).
-pub(crate) struct Stat(pub(crate) String);
+pub(crate) struct Stat(String);
 
 impl Stat {
     fn of(pid: u32) -> Option<Self> {
-        read(pid, "stat").ok().map(Self)
+        Self::read(Path::new("/proc"), pid)
+    }
+
+    /// Reads the text in a folder like `/proc`; the name of a process need not be valid UTF-8.
+    pub(crate) fn read(proc: &Path, pid: u32) -> Option<Self> {
+        let text = fs::read(proc.join(format!("{pid}/stat"))).ok()?;
+        Some(Self(String::from_utf8_lossy(&text).into_owned()))
     }
 
     /// Returns the fields from 3 on; the name in field 2 may contain spaces and parentheses.

@@ -25,26 +25,12 @@ pub struct Shares {
 /// The error for a machine that cannot be divided as requested.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SharesError {
-    /// There are too few cores.
-    #[error("{slots} slots of {cores} physical cores each do not fit: this process may use {found}")]
-    TooFewCores {
-        /// The slots.
-        slots: u32,
-        /// The cores of each slot.
-        cores: u32,
-        /// The available cores.
-        found: usize,
-    },
-    /// There are too few GPUs.
-    #[error("{slots} slots of {gpus} GPUs each do not fit: {found} can be seen")]
-    TooFewGpus {
-        /// The slots.
-        slots: u32,
-        /// The GPUs of each slot.
-        gpus: u32,
-        /// The visible GPUs.
-        found: usize,
-    },
+    /// There are too few cores: the slots, the cores of each, and the available cores.
+    #[error("{0} slots of {1} physical cores each do not fit: this process may use {2}")]
+    TooFewCores(u32, u32, usize),
+    /// There are too few GPUs: the slots, the GPUs of each, and the visible GPUs.
+    #[error("{0} slots of {1} GPUs each do not fit: {2} can be seen")]
+    TooFewGpus(u32, u32, usize),
     /// The GPUs are of several models; a measurement on one model says nothing about another.
     #[error("these GPUs are not all of one model: {}", .0.join(", "))]
     Mixed(Vec<String>),
@@ -140,12 +126,12 @@ impl Shares {
         let gpus_each = self.gpus.unwrap_or(count(gpus.len()) / slots);
         let has_none = gpus_each == 0 && (!gpus.is_empty() || self.only.is_some());
         if u64::from(gpus_each) * u64::from(slots) > gpus.len() as u64 || has_none {
-            return Err(SharesError::TooFewGpus { slots, gpus: gpus_each.max(1), found: gpus.len() });
+            return Err(SharesError::TooFewGpus(slots, gpus_each.max(1), gpus.len()));
         }
         // If there are fewer cores than slots, no core is bound.
         let cores_each = self.cores.unwrap_or(usable / slots);
         if u64::from(cores_each) * u64::from(slots) > cores.len() as u64 {
-            return Err(SharesError::TooFewCores { slots, cores: cores_each, found: cores.len() });
+            return Err(SharesError::TooFewCores(slots, cores_each, cores.len()));
         }
         let mut gpus = gpus.iter();
         // Slots take cores in order, cores near their GPUs first. So the last cores are kept for gputune.

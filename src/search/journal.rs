@@ -31,60 +31,28 @@ pub const FORMAT: u32 = 2;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
-    /// The journal cannot be read or written.
-    #[error("cannot {action} the journal {}", path.display())]
-    Io {
-        /// The action that failed.
-        action: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The error of the operating system.
-        source: io::Error,
-    },
+    /// The journal cannot be read or written: the action that failed, and the file.
+    #[error("cannot {0} the journal {path}", path = .1.display())]
+    Io(&'static str, PathBuf, #[source] io::Error),
     /// Another process has the journal open for writing.
     #[error("another gputune is using {}", .0.display())]
     Locked(PathBuf),
-    /// A line that is not the last one cannot be read.
-    #[error("line {line} of {} is damaged", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// The line, counted from 1.
-        line: usize,
-        /// The parser's error.
-        source: serde_json::Error,
-    },
-    /// The journal was written in a format that this version of gputune does not read.
-    #[error("{} has format {found}, and this gputune reads format {FORMAT}", path.display())]
-    Format {
-        /// The file.
-        path: PathBuf,
-        /// The format of the file.
-        found: u32,
-    },
+    /// A line that is not the last one cannot be read: the file, and the line counted from 1.
+    #[error("line {1} of {path} is damaged", path = .0.display())]
+    Damaged(PathBuf, usize, #[source] serde_json::Error),
+    /// The journal was written in a format that this version of gputune does not read: the file, and its format.
+    #[error("{path} has format {1}, and this gputune reads format {FORMAT}", path = .0.display())]
+    Format(PathBuf, u32),
     /// The journal's trials were measured under other conditions. Each difference is one entry.
     #[error("{} was made under other conditions: {}", .0.display(), .1.join("; "))]
     Mismatch(PathBuf, Vec<String>),
-    /// The file was changed while the search ran.
-    #[error("{} {how} while the search ran; its trials are in {}", path.display(), kept.display())]
-    Changed {
-        /// The file.
-        path: PathBuf,
-        /// The kind of change.
-        how: String,
-        /// A file with everything that the journal should contain.
-        kept: PathBuf,
-    },
-    /// A trial's config is not in the space.
-    #[error("line {line} of {} has a config that is not in the space", path.display())]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-        /// The line, counted from 1.
-        line: usize,
-        /// Why the config is not in the space.
-        source: LocateError,
-    },
+    /// The file was changed while the search ran: the file, the kind of change, and a file with everything that the journal should
+    /// contain.
+    #[error("{path} {1} while the search ran; its trials are in {kept}", path = .0.display(), kept = .2.display())]
+    Changed(PathBuf, String, PathBuf),
+    /// A trial's config is not in the space: the file, and the line counted from 1.
+    #[error("line {1} of {path} has a config that is not in the space", path = .0.display())]
+    Foreign(PathBuf, usize, #[source] LocateError),
 }
 
 /// A journal that is open for writing, and locked as long as it lives.
@@ -131,19 +99,11 @@ impl Journal {
         Self::open_with(path, header, space, false)
     }
 
-    /// Opens the journal like [`open`](Self::open), but other conditions begin a new era.
+    /// Opens the journal like [`open`](Self::open). If it accepts changes, other conditions begin a new era.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open), except for other conditions.
-    pub fn open_accepting_changes(
-        path: &Path,
-        header: &Header,
-        space: &Space,
-    ) -> Result<(Self, Recovered), JournalError> {
-        Self::open_with(path, header, space, true)
-    }
-
-    fn open_with(
+    /// The errors of [`open`](Self::open).
+    pub fn open_with(
         path: &Path,
         header: &Header,
         space: &Space,
@@ -165,7 +125,7 @@ impl Journal {
         if changes.is_empty() {
             let (last_number, older) = (eras.last_number, eras.header.older);
             let lines = eras::trials(path, &eras.lines)?.into_iter();
-            let foreign = |line, source| JournalError::Foreign { path: path.to_owned(), line, source };
+            let foreign = |line, source| JournalError::Foreign(path.to_owned(), line, source);
             let trials = lines.map(|(at, line)| {
                 let trial = line.trial(space).map_err(|source| foreign(at, source))?;
                 Ok((trial, line.expected_gain))
@@ -235,7 +195,7 @@ impl Journal {
         if let Some(how) = change(&self.path, &self.file, len) {
             let kept = rescue(&self.path, &[&self.text[..], &text].concat());
             let kept = kept.map_err(failed("rescue the trials of", &self.path))?;
-            return Err(JournalError::Changed { path: self.path.clone(), how, kept });
+            return Err(JournalError::Changed(self.path.clone(), how, kept));
         }
         let written = self
             .file
@@ -254,7 +214,7 @@ impl Journal {
 
 fn failed(action: &'static str, path: &Path) -> impl Fn(io::Error) -> JournalError + use<> {
     let path = path.to_owned();
-    move |source| JournalError::Io { action, path: path.clone(), source }
+    move |source| JournalError::Io(action, path.clone(), source)
 }
 
 fn whole_lines(text: &[u8]) -> &[u8] {
@@ -287,7 +247,7 @@ pub(super) fn unix_time() -> Option<f64> {
 pub fn read(path: &Path) -> Result<(Header, Vec<Line>), JournalError> {
     let text = std::fs::read(path).map_err(failed("read", path))?;
     // An empty journal counts as damaged.
-    let damaged = |source| JournalError::Damaged { path: path.to_owned(), line: 1, source };
+    let damaged = |source| JournalError::Damaged(path.to_owned(), 1, source);
     let eras = eras::split(path, whole_lines(&text))?;
     let eras = eras.ok_or_else(|| damaged(serde::de::Error::custom("it has no header")))?;
     let trials = eras::trials(path, &eras.lines)?.into_iter().map(|(_, line)| line).collect();
@@ -295,7 +255,7 @@ pub fn read(path: &Path) -> Result<(Header, Vec<Line>), JournalError> {
 }
 
 fn parse<'l, T: Deserialize<'l>>(path: &Path, line: usize, text: &'l [u8]) -> Result<T, JournalError> {
-    serde_json::from_slice(text).map_err(|source| JournalError::Damaged { path: path.to_owned(), line, source })
+    serde_json::from_slice(text).map_err(|source| JournalError::Damaged(path.to_owned(), line, source))
 }
 
 /// Returns what happened to an open journal that should have `len` bytes, in words that follow its name in a message.
@@ -387,19 +347,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_recorded_comes_back() {
-        let (_folder, path) = place();
-        let mut journal = journal(&path, &[1]);
-        journal.record(&trial(2), &space(), Some("why"), Some(0.25)).unwrap();
-        drop(journal);
-        let (_, recovered) = reopened(&path).unwrap();
-        assert_eq!(recovered.trials, [trial(1), trial(2)]);
-        assert_eq!(recovered.expected_gains, [None, Some(0.25)]);
-        assert!(!recovered.healed);
-        assert_eq!(read(&path).unwrap().1.len(), 2);
-    }
-
-    #[test]
     fn cut_at_any_byte_it_heals_and_keeps_every_whole_line() {
         let (_folder, path) = place();
         drop(journal(&path, &[1, 2]));
@@ -417,25 +364,14 @@ mod tests {
     }
 
     #[test]
-    fn another_command_and_a_second_writer_are_refused() {
-        let (_folder, path) = place();
-        let first = journal(&path, &[]);
-        assert!(matches!(reopened(&path), Err(JournalError::Locked { .. })));
-        drop(first);
-        drop(reopened(&path).unwrap());
-        let error = Journal::open(&path, &header("b"), &space()).unwrap_err();
-        assert!(error.to_string().ends_with(r#"command.argv was "a" and is "b""#), "{error}");
-    }
-
-    #[test]
     fn damage_before_the_last_line_is_an_error_that_names_the_line() {
         let (_folder, path) = place();
         drop(journal(&path, &[1]));
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replace("\"trial\"", "\"trail\"") + "{}\n").unwrap();
-        assert!(matches!(reopened(&path), Err(JournalError::Damaged { line: 2, .. })));
+        assert!(matches!(reopened(&path), Err(JournalError::Damaged(_, 2, _))));
         std::fs::write(&path, text.replace("\"format\":2", "\"format\":9")).unwrap();
-        assert!(matches!(reopened(&path), Err(JournalError::Format { found: 9, .. })));
+        assert!(matches!(reopened(&path), Err(JournalError::Format(_, 9))));
     }
 
     #[test]
@@ -459,7 +395,7 @@ mod tests {
         let other = Journal::open(&path, &header("b"), &space());
         assert!(matches!(other, Err(JournalError::Mismatch(..))));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), torn);
-        let other = Journal::open_accepting_changes(&path, &header("b"), &space());
+        let other = Journal::open_with(&path, &header("b"), &space(), true);
         assert!(other.unwrap().1.healed);
     }
 }

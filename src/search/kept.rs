@@ -193,29 +193,15 @@ pub enum KeptError {
     /// `study.json` is damaged.
     #[error("{} is damaged", .0.display())]
     Damaged(PathBuf, #[source] serde_json::Error),
-    /// `study.json` was written by another version of the program.
-    #[error("{} has format {found}, written by gputune {version}, and this gputune reads format {FORMAT}", path.display())]
-    Format {
-        /// The file.
-        path: PathBuf,
-        /// Its format.
-        found: u32,
-        /// The program that wrote it.
-        version: String,
-    },
+    /// `study.json` was written by another version of the program: the file, its format, and the program.
+    #[error("{path} has format {1}, written by gputune {2}, and this gputune reads format {FORMAT}", path = .0.display())]
+    Format(PathBuf, u32, String),
     /// The journal cannot be read.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// A trial's config is not in the space.
-    #[error("trial {trial} of {} has a config that is not in the space of {STUDY}", path.display())]
-    Foreign {
-        /// The journal.
-        path: PathBuf,
-        /// The trial's number.
-        trial: u32,
-        /// Why not.
-        source: LocateError,
-    },
+    /// A trial's config is not in the space: the journal, and the trial's number.
+    #[error("trial {1} of {path} has a config that is not in the space of {STUDY}", path = .0.display())]
+    Foreign(PathBuf, u32, #[source] LocateError),
 }
 
 impl KeptError {
@@ -277,7 +263,7 @@ impl Kept {
         let record = parse_record(&path_of_record, &text)?;
         let is_running = was_running || is_in_use();
         let (header, lines) = journal::read(&path)?;
-        let foreign = |trial, source| KeptError::Foreign { path: path.clone(), trial, source };
+        let foreign = |trial, source| KeptError::Foreign(path.clone(), trial, source);
         let trial = |line: &Line| line.trial(&record.space).map_err(|source| foreign(line.trial, source));
         let history = lines.iter().map(trial).collect::<Result<crate::model::History, KeptError>>()?;
         let stated = || record.baseline.as_ref().and_then(|settings| record.space.locate(settings).ok());
@@ -336,76 +322,7 @@ fn parse_record(path: &Path, text: &[u8]) -> Result<Record, KeptError> {
     let damaged = |source| KeptError::Damaged(path.to_owned(), source);
     let Versioned { format, gputune_version } = serde_json::from_slice(text).map_err(damaged)?;
     if format != FORMAT {
-        return Err(KeptError::Format { path: path.to_owned(), found: format, version: gputune_version });
+        return Err(KeptError::Format(path.to_owned(), format, gputune_version));
     }
     serde_json::from_slice(text).map_err(damaged)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::{Estimate, Parameter, Trial};
-    use crate::search::journal::{Fingerprint, Journal};
-    use crate::search::tests::{measured, trial};
-
-    /// A folder with two trials, and the journal that is still open.
-    fn folder() -> (tempfile::TempDir, Journal) {
-        let folder = tempfile::tempdir().unwrap();
-        let (device, driver) = ("cpu".to_owned(), "none".to_owned());
-        let fingerprint =
-            Fingerprint { device: device.clone(), driver: driver.clone(), command: "run".into(), space: "x".into() };
-        let (space, objective) = (Space::new([Parameter::values("x", [1, 2, 3])]).unwrap(), Objective::default());
-        let (mut journal, _) = Journal::open(&folder.path().join(JOURNAL), &Header::new(fingerprint), &space).unwrap();
-        for (number, x) in [(1, 1), (2, 3)] {
-            let config = space.locate(&[("x", x)].into_iter().collect()).unwrap();
-            let outcome = measured(Estimate::point(f64::from(x)));
-            let trial = Trial { elapsed: Duration::from_secs(2), ..trial(number, config, outcome) };
-            journal.record(&trial, &space, Some("because"), None).unwrap();
-        }
-        let (baseline, device) = ([("x", 1)].into_iter().collect(), Device { name: device, driver, is_gpu: false });
-        let command = ["run", "{x}"].map(str::to_owned).to_vec();
-        let step = StepRecord { command, ..StepRecord::default() }.template();
-        let record = Record::new("spec.toml", (&space, &objective), Some(&baseline), Budget::default(), &device, &step);
-        fs::write(folder.path().join(STUDY), record.to_json().unwrap()).unwrap();
-        (folder, journal)
-    }
-
-    #[test]
-    fn a_search_is_running_while_its_journal_is_open_and_interrupted_when_nobody_has_it() {
-        let (folder, journal) = folder();
-        let kept = Kept::read(folder.path()).unwrap();
-        assert_eq!(kept.study.stopped, StopReason::Running);
-        drop(journal);
-        let kept = Kept::read(&folder.path().join(JOURNAL)).unwrap();
-        assert_eq!(kept.study.stopped, StopReason::Interrupted);
-        assert_eq!(kept.study.elapsed, Duration::from_secs(4));
-        let best = kept.study.best().unwrap();
-        assert_eq!(kept.study.settings(&best.winner.config).line(), "x=3");
-        assert!(best.baseline.is_some());
-        assert_eq!(kept.lines[1].why.as_deref(), Some("because"));
-        assert_eq!(kept.step.command[1].text(), "{x}");
-    }
-
-    #[test]
-    fn what_is_no_folder_of_a_search_is_told_apart() {
-        let (folder, journal) = folder();
-        drop(journal);
-        let read = |place: &Path| Kept::read(place).unwrap_err();
-        assert!(matches!(read(Path::new("/nowhere/at/all")), KeptError::Missing { .. }));
-        assert!(matches!(read(&folder.path().join(STUDY)), KeptError::NoJournal { .. }));
-        let text = fs::read_to_string(folder.path().join(STUDY)).unwrap();
-        let write = |text: &str| fs::write(folder.path().join(STUDY), text).unwrap();
-        write(&text.replace("\"format\":1", "\"format\":7"));
-        assert!(matches!(read(folder.path()), KeptError::Format { found: 7, .. }));
-        write("{\"format\":1");
-        assert!(matches!(read(folder.path()), KeptError::Damaged { .. }));
-        write(&text.replace("[1,2,3]", "[1,2]"));
-        assert!(matches!(read(folder.path()), KeptError::Foreign { trial: 2, .. }));
-        fs::remove_file(folder.path().join(STUDY)).unwrap();
-        assert!(matches!(read(folder.path()), KeptError::NoStudy { .. }));
-        fs::write(folder.path().join(JOURNAL), "{\"for").unwrap();
-        assert!(matches!(read(folder.path()), KeptError::Empty { .. }));
-        fs::remove_file(folder.path().join(JOURNAL)).unwrap();
-        assert!(matches!(read(folder.path()), KeptError::NoJournal { .. }));
-    }
 }

@@ -402,13 +402,4 @@ mod tests {
         watched.hear(&Event::PutBack { number: 5, reason: "heat" });
         assert_eq!(steps(&mut watched), [None, Some((4, 9))]);
     }
-
-    #[test]
-    fn what_is_no_status_is_none() {
-        let folder = tempfile::tempdir().unwrap();
-        for text in ["", "{", "{\"format\":1}", "[]", "\u{0}"] {
-            std::fs::write(folder.path().join(FILE), text).unwrap();
-            assert!(StatusFile::read(folder.path()).is_none());
-        }
-    }
 }

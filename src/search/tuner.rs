@@ -215,34 +215,6 @@ impl<'p> Tuner<'p> {
         }
     }
 
-    /// Sets the objective.
-    #[must_use]
-    pub fn objective(mut self, objective: Objective) -> Self {
-        self.setup.objective = objective;
-        self
-    }
-
-    /// Sets the limits on the cost of the search.
-    #[must_use]
-    pub fn budget(mut self, budget: Budget) -> Self {
-        self.setup.budget = budget;
-        self
-    }
-
-    /// Sets the limits of a probe.
-    #[must_use]
-    pub fn limits(mut self, limits: Limits) -> Self {
-        self.setup.limits = limits;
-        self
-    }
-
-    /// Sets the longest time spent measuring a config, warm-up not counted.
-    #[must_use]
-    pub fn measure_time(mut self, time: Duration) -> Self {
-        self.setup.limits.measure_time = time;
-        self
-    }
-
     /// Sets the strategy by its name in [`strategy::STRATEGIES`].
     ///
     /// # Errors
@@ -257,13 +229,6 @@ impl<'p> Tuner<'p> {
     #[must_use]
     pub fn with_strategy(mut self, strategy: impl Strategy + 'static) -> Self {
         self.strategy = Box::new(strategy);
-        self
-    }
-
-    /// Sets the seed of all random choices.
-    #[must_use]
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.setup.seed = seed;
         self
     }
 
@@ -303,46 +268,11 @@ impl<'p> Tuner<'p> {
         self
     }
 
-    /// Sets whether to measure first if slots disturb each other; the default is true. If false, slots are assumed not to disturb
-    /// each other.
-    #[must_use]
-    pub fn compare_slots(mut self, compares_slots: bool) -> Self {
-        self.compares_slots = compares_slots;
-        self
-    }
-
     /// Lets further slots join the search. The search calls `next` all the time while probes run, so `next` must not wait. A search
     /// whose last slot is gone waits ten minutes for another slot. Only a search made [with slots](Self::with_slots) calls `next`.
     #[must_use]
     pub fn arrivals(mut self, next: impl FnMut() -> Option<Arrival<'p>> + 'p) -> Self {
         self.arrivals = Some(Arrivals::from(Box::new(next)));
-        self
-    }
-
-    /// Sets which parameters change the numerical results, besides parameters that [state it
-    /// themselves](crate::model::Parameter::full_precision). A config that sets one of them wins only if the losses of its first
-    /// steps agree with full precision, within [`Limits::loss_tolerance`]. If the search has no losses to compare with, it runs a
-    /// few steps in full precision.
-    #[must_use]
-    pub fn full_precision(mut self, full_precision: FullPrecision) -> Self {
-        self.setup.full_precision = full_precision;
-        self
-    }
-
-    /// Sets which parameters change only how ranks exchange gradients and weights, each with its
-    /// [target](crate::probe::adapter::TARGETS). The first measured config then runs again without communication. If that saves
-    /// less than 5% of the time, these parameters stay closed.
-    #[must_use]
-    pub fn exchanging(mut self, parameters: Vec<(String, String)>) -> Self {
-        self.setup.exchanging = parameters;
-        self
-    }
-
-    /// Sets how many times as fast as in fp32 the device multiplies matrices in each precision
-    /// ([`Ceilings::relative_speeds`](crate::machine::Ceilings::relative_speeds)); the first proposals depend on it.
-    #[must_use]
-    pub fn precision_speeds(mut self, speeds: BTreeMap<Precision, f64>) -> Self {
-        self.setup.precision_speeds = speeds;
         self
     }
 
@@ -374,39 +304,10 @@ impl<'p> Tuner<'p> {
         self
     }
 
-    /// Sets the known facts about the machine; the default is its CPUs. They are used to [diagnose](crate::diagnosis) the baseline,
-    /// which decides which parameters vary first.
-    #[must_use]
-    pub fn around(mut self, around: Around) -> Self {
-        self.setup.around = around;
-        self
-    }
-
     /// Keeps trials in a journal, and continues after its recovered trials.
     #[must_use]
     pub fn journal(mut self, journal: Journal, recovered: Recovered) -> Self {
         (self.journal, self.recovered) = (Some(journal), recovered);
-        self
-    }
-
-    /// Stops the search, with everything found until then, as soon as the flag is set.
-    #[must_use]
-    pub fn stop_flag(mut self, stop: Arc<AtomicBool>) -> Self {
-        self.setup.stop = stop;
-        self
-    }
-
-    /// Sets the allocation that the search runs in. No probe starts that would not fit into its rest.
-    #[must_use]
-    pub fn allocation(mut self, allocation: Option<Allocation>) -> Self {
-        self.setup.allocation = allocation;
-        self
-    }
-
-    /// Sets how many GPUs a probe has whose slot names none; it counts for [`Budget::gpu_time`].
-    #[must_use]
-    pub fn whole_gpus(mut self, gpus: u32) -> Self {
-        self.setup.whole_gpus = gpus;
         self
     }
 
@@ -486,6 +387,59 @@ impl<'p> Tuner<'p> {
         let side_by_side = search.side_by_side.result.take();
         Ok(Study { stopped, side_by_side, ..search.study() })
     }
+}
+
+/// Makes methods of [`Tuner`] that each set one field.
+macro_rules! setters {
+    ($($(#[doc = $doc:literal])* $name:ident($value:ident: $type:ty) => $($field:ident).+;)*) => {
+        impl Tuner<'_> {
+            $(
+                $(#[doc = $doc])*
+                #[must_use]
+                pub fn $name(mut self, $value: $type) -> Self {
+                    self.$($field).+ = $value;
+                    self
+                }
+            )*
+        }
+    };
+}
+
+setters! {
+    /// Sets the objective.
+    objective(objective: Objective) => setup.objective;
+    /// Sets the limits on the cost of the search.
+    budget(budget: Budget) => setup.budget;
+    /// Sets the limits of a probe.
+    limits(limits: Limits) => setup.limits;
+    /// Sets the longest time spent measuring a config, warm-up not counted.
+    measure_time(time: Duration) => setup.limits.measure_time;
+    /// Sets the seed of all random choices.
+    seed(seed: u64) => setup.seed;
+    /// Sets whether to measure first if slots disturb each other; the default is true. If false, slots are assumed not to disturb
+    /// each other.
+    compare_slots(compares_slots: bool) => compares_slots;
+    /// Sets which parameters change the numerical results, besides parameters that [state it
+    /// themselves](crate::model::Parameter::full_precision). A config that sets one of them wins only if the losses of its first
+    /// steps agree with full precision, within [`Limits::loss_tolerance`]. If the search has no losses to compare with, it runs a
+    /// few steps in full precision.
+    full_precision(full_precision: FullPrecision) => setup.full_precision;
+    /// Sets which parameters change only how ranks exchange gradients and weights, each with its
+    /// [target](crate::probe::adapter::TARGETS). The first measured config then runs again without communication. If that saves
+    /// less than 5% of the time, these parameters stay closed.
+    exchanging(parameters: Vec<(String, String)>) => setup.exchanging;
+    /// Sets how many times as fast as in fp32 the device multiplies matrices in each precision
+    /// ([`Ceilings::relative_speeds`](crate::machine::Ceilings::relative_speeds)); the first proposals depend on it.
+    precision_speeds(speeds: BTreeMap<Precision, f64>) => setup.precision_speeds;
+    /// Sets the known facts about the machine; the default is its CPUs. They are used to [diagnose](crate::diagnosis) the baseline,
+    /// which decides which parameters vary first.
+    around(around: Around) => setup.around;
+    /// Stops the search, with everything found until then, as soon as the flag is set.
+    stop_flag(stop: Arc<AtomicBool>) => setup.stop;
+    /// Sets the allocation that the search runs in. No probe starts that would not fit into its rest.
+    allocation(allocation: Option<Allocation>) => setup.allocation;
+    /// Sets how many GPUs a probe has whose slot names none; it counts for [`Budget::gpu_time`].
+    whole_gpus(gpus: u32) => setup.whole_gpus;
 }
 
 /// Returns the event that announces an earlier study.

@@ -3,7 +3,6 @@
 use std::io::Read as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::str::CharIndices;
 
 /// A mistake in a spec.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -119,60 +118,23 @@ impl SourceFile {
 /// Returns the bytes of a quoted token in which a part of its value is written; `None` if the token does not spell the value. The
 /// token may have escapes, three quotes, or several lines.
 fn part_of(token: &str, value: &str, part: &Range<usize>) -> Option<Range<usize>> {
-    let starts = starts(token, value)?;
-    // The range ends after the last character, so that an escape or a line break after it is not included.
-    let last = part.end.checked_sub(1).filter(|last| *last >= part.start)?;
-    Some(starts.get(part.start)?.start..starts.get(last)?.end)
-}
-
-/// Returns, for each byte of the value, the bytes of the token in which its character is written.
-fn starts(token: &str, value: &str) -> Option<Vec<Range<usize>>> {
+    /// The longest text with escapes that is searched, since the search reads the text again for each of its bytes.
+    const LONGEST: usize = 10_000;
     let quotes = ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quotes| token.starts_with(quotes))?;
-    let mut rest = token.char_indices();
-    rest.by_ref().take(quotes.len()).for_each(drop);
-    if quotes.len() == 3 {
-        let body = &token[quotes.len()..];
-        let newline = ["\r\n", "\n"].into_iter().find(|newline| body.starts_with(newline)).map_or(0, str::len);
-        rest.by_ref().take(newline).for_each(drop);
+    let (before, through) = (value.get(..part.start)?, value.get(..part.end).filter(|_| !part.is_empty())?);
+    let begin = quotes.len();
+    if token[begin..].starts_with(value) {
+        return Some(begin + part.start..begin + part.end);
     }
-    let mut found = Vec::with_capacity(value.len());
-    for character in value.chars() {
-        let place = written(&mut rest, character, quotes.starts_with('"'))?;
-        found.extend(std::iter::repeat_n(place, character.len_utf8()));
-    }
-    Some(found)
-}
-
-/// Reads one character of the value from the token.
-fn written(rest: &mut CharIndices<'_>, character: char, has_escapes: bool) -> Option<Range<usize>> {
-    loop {
-        let (start, first) = rest.next()?;
-        if first == '\r' && character == '\n' {
-            continue;
-        }
-        if first == '\\' && has_escapes {
-            let more = match rest.next()?.1 {
-                'x' => 2,
-                'u' => 4,
-                'U' => 8,
-                blank if blank.is_whitespace() => {
-                    skip_blanks(rest);
-                    continue;
-                }
-                _ => 0,
-            };
-            rest.by_ref().take(more).for_each(drop);
-            return Some(start..rest.offset());
-        }
-        return (first == character).then(|| start..rest.offset());
-    }
-}
-
-/// Skips the white space after a backslash at the end of a line. It belongs to the escaped line break.
-fn skip_blanks(rest: &mut CharIndices<'_>) {
-    while rest.clone().next().is_some_and(|(_, next)| next.is_whitespace()) {
-        rest.next();
-    }
+    // The token up to a byte, with its quotes closed there, spells a part of the value.
+    let spells = |end: usize, wanted: &str| {
+        let text = format!("x = {}{quotes}", token.get(..end)?);
+        let table: toml::Table = toml::from_str(&text).ok()?;
+        (table["x"].as_str()? == wanted).then_some(end)
+    };
+    let last = token.len().checked_sub(begin).filter(|last| *last <= LONGEST)?;
+    let start = (begin..=last).rev().find_map(|end| spells(end, before))?;
+    Some(start..(start..=last).find_map(|end| spells(end, through))?)
 }
 
 /// Suggests the known name that was most likely meant, or lists all of them.

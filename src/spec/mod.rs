@@ -103,8 +103,8 @@ impl Spec {
             file.baseline.as_ref().map(|table| baseline::build(&source, table, &space, &left_out)).transpose()?;
         let (strategy, seed) =
             (Valid::or(file.search.strategy.as_ref(), STRATEGIES[0].name), file.search.seed.unwrap_or(0));
-        let step = step::build(&source, &file.step.value, &space, Apply { adapter, applied, seed })?;
-        let step = step.spanning(engine.span.clone());
+        let apply = Apply { adapter, applied, seed };
+        let step = step::build(&source, &file.step.value, &space, apply, engine.span.clone())?;
         let objective = objective::build(&source, &file)?;
         let warm_start = warm_start(&source, &file.search, strategy, &objective)?;
         let mut warnings = apply::warnings(&file.step.value);

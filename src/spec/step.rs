@@ -47,13 +47,6 @@ impl StepSpec {
         self.writes
     }
 
-    /// Spreads the processes of the step over several nodes.
-    pub(super) fn spanning(mut self, span: Option<Span>) -> Self {
-        self.writes.spans_nodes = span.is_some();
-        self.spans = span;
-        self
-    }
-
     /// Converts the step for a command prober.
     pub fn into_command(self, gputune: PathBuf, supervisor: PathBuf, device: &Device) -> CommandStep {
         let gputune_there = gputune.clone();
@@ -136,12 +129,13 @@ impl StepSpec {
     }
 }
 
-/// Builds the step of a spec.
+/// Builds the step of a spec. `spans` spreads its processes over several nodes.
 pub(super) fn build(
     source: &SourceFile,
     table: &StepTable,
     space: &Space,
     apply: Apply,
+    spans: Option<Span>,
 ) -> Result<StepSpec, SpecError> {
     let folder = folder_of(&source.path);
     let cwd = working_folder(source, table, &folder)?;
@@ -170,9 +164,9 @@ pub(super) fn build(
         may_count_steps: space.parameters().iter().all(leaves_samples),
         ranks: table.ranks.as_ref().map(|text| ranks(source, text, space)).transpose()?,
         device,
-        writes: writes(source, table)?,
+        writes: WritesWish { spans_nodes: spans.is_some(), ..writes(source, table)? },
         start: start(source, table)?,
-        spans: None,
+        spans,
     })
 }
 

@@ -281,87 +281,65 @@ struct WeightTable {
     direction: Option<Direction>,
 }
 
-impl<'de> Deserialize<'de> for Aim {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
+/// Lets the value of one key stand for a whole table. States what is expected, the schema of the value, and a description.
+macro_rules! value_or_table {
+    ($(
+        $kind:ident, $table:ident { $key:ident }: $expected:literal, $schema:tt, $description:literal,
+        { $($visit:ident($type:ty) => |$value:ident| $made:expr;)+ }
+    )+) => {
+        $(
+            impl<'de> Deserialize<'de> for $kind {
+                fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                    struct Either;
 
-        impl<'de> de::Visitor<'de> for Either {
-            type Value = Aim;
+                    impl<'de> de::Visitor<'de> for Either {
+                        type Value = $kind;
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of a metric, or a table")
+                        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                            f.write_str($expected)
+                        }
+
+                        $(
+                            fn $visit<E: de::Error>(self, $value: $type) -> Result<$kind, E> {
+                                Ok($kind { $key: $made, direction: None })
+                            }
+                        )+
+
+                        fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<$kind, A::Error> {
+                            let $table { $key, direction } = $table::deserialize(MapAccessDeserializer::new(map))?;
+                            Ok($kind { $key, direction })
+                        }
+                    }
+
+                    deserializer.deserialize_any(Either)
+                }
             }
 
-            fn visit_str<E: de::Error>(self, metric: &str) -> Result<Aim, E> {
-                Ok(Aim { metric: metric.to_owned(), direction: None })
-            }
+            impl JsonSchema for $kind {
+                fn schema_name() -> Cow<'static, str> {
+                    stringify!($kind).into()
+                }
 
-            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Aim, A::Error> {
-                let AimTable { metric, direction } = AimTable::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(Aim { metric, direction })
+                fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+                    let table = generator.subschema_for::<$table>();
+                    json_schema!({ "description": $description, "anyOf": [$schema, table] })
+                }
             }
-        }
-
-        deserializer.deserialize_any(Either)
-    }
+        )+
+    };
 }
 
-impl<'de> Deserialize<'de> for Weight {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
+value_or_table! {
+    Aim, AimTable { metric }: "the name of a metric, or a table", { "type": "string" },
+    "A metric by its name, or with its direction.",
+    { visit_str(&str) => |metric| metric.to_owned(); }
 
-        /// A bare number has the place of its entry.
-        fn bare(weight: f64) -> Weight {
-            Weight { weight: Located { value: weight, span: 0..0 }, direction: None }
-        }
-
-        impl<'de> de::Visitor<'de> for Either {
-            type Value = Weight;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number, or a table")
-            }
-
-            #[expect(clippy::cast_precision_loss, reason = "a weight")]
-            fn visit_i64<E: de::Error>(self, weight: i64) -> Result<Weight, E> {
-                Ok(bare(weight as f64))
-            }
-
-            fn visit_f64<E: de::Error>(self, weight: f64) -> Result<Weight, E> {
-                Ok(bare(weight))
-            }
-
-            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Weight, A::Error> {
-                let WeightTable { weight, direction } = WeightTable::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(Weight { weight, direction })
-            }
-        }
-
-        deserializer.deserialize_any(Either)
-    }
+    Weight, WeightTable { weight }: "a number, or a table", { "type": "number", "exclusiveMinimum": 0 },
+    "How much a metric counts: a number, or a table that also has its direction.",
+    { visit_i64(i64) => |weight| bare(weight as f64); visit_f64(f64) => |weight| bare(weight); }
 }
 
-impl JsonSchema for Aim {
-    fn schema_name() -> Cow<'static, str> {
-        "Aim".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let table = generator.subschema_for::<AimTable>();
-        json_schema!({ "description": "A metric by its name, or with its direction.", "anyOf": [{ "type": "string" }, table] })
-    }
-}
-
-impl JsonSchema for Weight {
-    fn schema_name() -> Cow<'static, str> {
-        "Weight".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let table = generator.subschema_for::<WeightTable>();
-        json_schema!({
-            "description": "How much a metric counts: a number, or a table that also has its direction.",
-            "anyOf": [{ "type": "number", "exclusiveMinimum": 0 }, table],
-        })
-    }
+/// A bare number has the place of its entry.
+fn bare(weight: f64) -> Located<f64> {
+    Located { value: weight, span: 0..0 }
 }

@@ -71,6 +71,8 @@ fn json_says_the_same() {
     let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!(report["format"], 1);
     assert_eq!(report["cuda"], "13.0");
+    assert!(report["host"]["processors"]["usable"].as_u64() > Some(0), "{report}");
+    assert!(report["host"]["memory_bytes"].as_u64() >= report["host"]["memory_available_bytes"].as_u64(), "{report}");
     let capabilities: Vec<&str> =
         report["gpus"].as_array().unwrap().iter().map(|gpu| gpu["compute_capability"].as_str().unwrap()).collect();
     assert_eq!(capabilities, ["8.0", "9.0"]);

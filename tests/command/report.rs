@@ -111,16 +111,28 @@ fn what_cannot_be_read_or_written_is_one_error_that_names_the_place() {
     let place = |name: &str| folder.path().join(name);
     kept::write(&place("good"));
     fs::create_dir(place("empty")).unwrap();
-    kept::write(&place("begun"));
-    fs::write(place("begun").join(JOURNAL), "").unwrap();
-    kept::write(&place("newer"));
-    let text = fs::read_to_string(place("newer").join(JOURNAL)).unwrap();
-    fs::write(place("newer").join(JOURNAL), text.replace("\"format\":2", "\"format\":9")).unwrap();
+    let write = |name: &str, file: &str, change: fn(&str) -> String| {
+        kept::write(&place(name));
+        let path = place(name).join(file);
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(path, change(&text)).unwrap();
+    };
+    write("begun", JOURNAL, |_| String::new());
+    write("cut", JOURNAL, |text| text[..5].to_owned());
+    write("newer", JOURNAL, |text| text.replace("\"format\":2", "\"format\":9"));
+    write("new-study", STUDY, |text| text.replace("\"format\":1", "\"format\":7"));
+    write("cut-study", STUDY, |text| text[..20].to_owned());
+    write("foreign", STUDY, |text| text.replace("[\"fp32\",\"bf16\"]", "[\"fp32\"]"));
     for (name, expected) in [
         ("nowhere", "there is no folder"),
         ("empty", "is no folder of a search"),
+        ("good/study.json", "is no folder of a search"),
         ("begun", "is empty: no search has started there"),
+        ("cut", "is empty: no search has started there"),
         ("newer", "has format 9, and this gputune reads format 2"),
+        ("new-study", "has format 7, written by gputune"),
+        ("cut-study", "is damaged"),
+        ("foreign", "trial 2 of"),
     ] {
         let output = report(&place(name), &[]);
         assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(2), ""), "{name}");

@@ -3,6 +3,7 @@
 use serde_json::Value as Json;
 
 use super::script::{Found, Script};
+use crate::init::knobs::Names;
 use crate::model::Value;
 use crate::report::emit::{FRAMEWORKS, KNOBS};
 
@@ -11,9 +12,9 @@ struct Owner {
     /// The framework's name in [`FRAMEWORKS`].
     framework: &'static str,
     /// The modules that identify the framework.
-    modules: &'static [&'static str],
+    modules: Names,
     /// The names of the calls.
-    calls: &'static [&'static str],
+    calls: Names,
     /// The prefix of the framework's keys, which the call omits.
     prefix: &'static str,
     /// The place to name if the script has no such call.
@@ -22,39 +23,26 @@ struct Owner {
     only: Option<&'static str>,
 }
 
+const fn owner(framework: &'static str, modules: &'static str, calls: &'static str) -> Owner {
+    Owner { framework, modules: Names(modules), calls: Names(calls), prefix: "", otherwise: None, only: None }
+}
+
 const OWNERS: &[Owner] = &[
     Owner {
-        framework: "huggingface",
-        modules: &["transformers", "trl"],
-        calls: &["TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig", "GRPOConfig"],
-        prefix: "",
         otherwise: Some("the TrainingArguments"),
-        only: None,
+        ..owner(
+            "huggingface",
+            "transformers trl",
+            "TrainingArguments Seq2SeqTrainingArguments SFTConfig DPOConfig GRPOConfig",
+        )
     },
+    Owner { prefix: "trainer.", ..owner("lightning", "lightning pytorch_lightning", "Trainer") },
     Owner {
-        framework: "lightning",
-        modules: &["lightning", "pytorch_lightning"],
-        calls: &["Trainer"],
         prefix: "trainer.",
-        otherwise: None,
-        only: None,
-    },
-    Owner {
-        framework: "lightning",
-        modules: &["lightning", "lightning_fabric"],
-        calls: &["Fabric"],
-        prefix: "trainer.",
-        otherwise: None,
         only: Some("torch.precision"),
+        ..owner("lightning", "lightning lightning_fabric", "Fabric")
     },
-    Owner {
-        framework: "accelerate",
-        modules: &["accelerate"],
-        calls: &["Accelerator"],
-        prefix: "",
-        otherwise: None,
-        only: None,
-    },
+    owner("accelerate", "accelerate", "Accelerator"),
 ];
 
 /// A call, or the name of a place if the script has no call; and the arguments for it, as names and code.
@@ -64,12 +52,13 @@ type Asked<'s> = (Result<Found<'s>, String>, Vec<(String, String)>);
 pub(super) fn arguments<'s>(script: &'s Script, target: &str, value: &Value, device: &str) -> Option<Asked<'s>> {
     let knob = KNOBS.iter().find(|facts| facts.target == Some(target))?.knob;
     let is_its = |owner: &&Owner| {
-        owner.only.is_none_or(|only| only == target) && owner.modules.iter().any(|module| script.imports(module))
+        owner.only.is_none_or(|only| only == target) && owner.modules.all().any(|module| script.imports(module))
     };
     OWNERS.iter().filter(is_its).find_map(|owner| {
         // `HfArgumentParser` makes the arguments from the command line, so the script has no call for them.
         let is_parsed = || script.all(&["HfArgumentParser"]).next().is_some();
-        let call = match (script.call(owner.calls), owner.otherwise) {
+        let calls: Vec<&str> = owner.calls.all().collect();
+        let call = match (script.call(&calls), owner.otherwise) {
             (Some(found), _) => Ok(found),
             (None, Some(name)) if is_parsed() => Err(name.to_owned()),
             (None, _) => return None,

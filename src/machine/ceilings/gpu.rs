@@ -6,8 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use cudarc::driver::{CudaContext, CudaStream};
 
-use super::rig::{DeviceCopies, Host, HostCopies, Launches, Products, words};
-use super::{Ceiling, Ceilings, Clock, FORMAT, KINDS, Kind, Pace, Timed, sample};
+use super::rig::{device_copies, host_copies, launches, products, words};
+use super::{Ceiling, Ceilings, FORMAT, KINDS, Kind, Pace, Timed, sample};
 use crate::machine::foreign::cuda::{self, CudaError, DeviceFacts};
 use crate::model::Precision;
 
@@ -34,10 +34,10 @@ const OVER: &str = "the time for measuring was over";
 pub fn measure(
     ordinal: i32,
     driver: &str,
-    clock: &dyn Clock,
+    clock: &dyn Fn() -> f64,
     heard: &mut dyn FnMut(Kind),
 ) -> Result<Ceilings, CudaError> {
-    let start = clock.now();
+    let start = clock();
     let facts = cuda::devices()?.into_iter().find(|facts| facts.ordinal == ordinal).ok_or(CudaError::NoDevice)?;
     let stream = open(ordinal)?;
     let mut ready = |kind| {
@@ -52,7 +52,7 @@ pub fn measure(
         driver: driver.to_owned(),
         gputune_version: env!("CARGO_PKG_VERSION").to_owned(),
         measured_at: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-        elapsed_s: clock.now() - start,
+        elapsed_s: clock() - start,
         measured,
         absent,
     })
@@ -64,41 +64,46 @@ fn open(ordinal: i32) -> Result<Arc<CudaStream>, CudaError> {
     Ok(CudaContext::new(ordinal)?.default_stream())
 }
 
-fn prepare(stream: &Arc<CudaStream>, facts: &DeviceFacts, kind: Kind) -> Result<Box<dyn Timed>, CudaError> {
-    type Make<'m> = &'m dyn Fn(usize) -> Result<Host, CudaError>;
+fn prepare(stream: &Arc<CudaStream>, facts: &DeviceFacts, kind: Kind) -> Result<Timed<'static>, CudaError> {
     let pinned = |bytes| cuda::pinned(stream.context(), bytes);
-    let host = |make: Make<'_>| -> Result<Box<dyn Timed>, CudaError> { Ok(Box::new(HostCopies::new(stream, make)?)) };
-    Ok(match kind {
-        Kind::MatmulFp32 => products(stream, facts, Precision::Fp32)?,
-        Kind::MatmulTf32 => products(stream, facts, Precision::Tf32)?,
-        Kind::MatmulBf16 => products(stream, facts, Precision::Bf16)?,
-        Kind::MatmulFp16 => products(stream, facts, Precision::Fp16)?,
-        Kind::MatmulFp8 => products(stream, facts, Precision::Fp8)?,
-        Kind::DeviceMemory => Box::new(DeviceCopies::within(stream)?),
-        Kind::HostToDevicePinned => host(&|bytes| Ok(Host::PinnedUp(pinned(bytes)?)))?,
-        Kind::HostToDevicePageable => host(&|bytes| Ok(Host::Pageable(vec![1; bytes])))?,
-        Kind::DeviceToHostPinned => host(&|bytes| Ok(Host::PinnedDown(pinned(bytes)?)))?,
-        Kind::PeerToPeer => Box::new(DeviceCopies::from_peer(stream, &peer(facts)?)?),
-        Kind::KernelLaunches => Box::new(Launches::new(stream)?),
-    })
-}
-
-fn products(stream: &Arc<CudaStream>, facts: &DeviceFacts, precision: Precision) -> Result<Box<dyn Timed>, CudaError> {
+    let precision = match kind {
+        // Within a device, a byte is read and written in the same memory and counts twice.
+        Kind::DeviceMemory => return device_copies(stream, stream, 2.0),
+        Kind::PeerToPeer => return device_copies(stream, &peer(stream, facts)?, 1.0),
+        Kind::HostToDevicePinned => {
+            return host_copies(stream, pinned, |stream, from, to| stream.memcpy_htod(from, to));
+        }
+        Kind::HostToDevicePageable => {
+            let ordinary = |bytes| Ok(vec![1_u8; bytes]);
+            return host_copies(stream, ordinary, |stream, from, to| stream.memcpy_htod(from, to));
+        }
+        Kind::DeviceToHostPinned => {
+            return host_copies(stream, pinned, |stream, to, from| stream.memcpy_dtoh(from, to));
+        }
+        Kind::KernelLaunches => return launches(stream),
+        Kind::MatmulFp32 => Precision::Fp32,
+        Kind::MatmulTf32 => Precision::Tf32,
+        Kind::MatmulBf16 => Precision::Bf16,
+        Kind::MatmulFp16 => Precision::Fp16,
+        Kind::MatmulFp8 => Precision::Fp8,
+    };
     let (major, minor) = facts.compute_capability;
     if !precision.is_in_hardware((major, minor)) {
         return Err(CudaError::NotSupported(format!("compute capability {major}.{minor} has no {precision}")));
     }
-    Ok(Box::new(Products::new(stream, precision)?))
+    products(stream, precision)
 }
 
-/// Opens the GPU that follows this GPU in CUDA's order; the first GPU follows the last.
-fn peer(facts: &DeviceFacts) -> Result<Arc<CudaStream>, CudaError> {
+/// Opens the GPU that follows this GPU in CUDA's order, and its way to this GPU's memory; the first GPU follows the last.
+fn peer(stream: &CudaStream, facts: &DeviceFacts) -> Result<Arc<CudaStream>, CudaError> {
     let devices = cuda::devices()?;
     if devices.len() < 2 {
         return Err(CudaError::NotSupported("there is one GPU".to_owned()));
     }
     let at = devices.iter().position(|other| other.ordinal == facts.ordinal).unwrap_or(0);
-    open(devices[(at + 1) % devices.len()].ordinal)
+    let peer = open(devices[(at + 1) % devices.len()].ordinal)?;
+    cuda::reach(stream.context(), peer.context())?;
+    Ok(peer)
 }
 
 /// Measures all kinds until the clock shows [`LIMIT`]. If time is short, each kind gets less time, or is absent.
@@ -106,8 +111,8 @@ fn peer(facts: &DeviceFacts) -> Result<Arc<CudaStream>, CudaError> {
 /// After a failure, `is_lost` checks if the GPU is still usable. After an error in a kernel, every later call of the
 /// process returns the same error (CUDA driver API reference, `CUresult`).
 fn all<'w>(
-    clock: &dyn Clock,
-    prepare: &mut dyn FnMut(Kind) -> Result<Box<dyn Timed + 'w>, String>,
+    clock: &dyn Fn() -> f64,
+    prepare: &mut dyn FnMut(Kind) -> Result<Timed<'w>, String>,
     is_lost: &dyn Fn() -> bool,
 ) -> (BTreeMap<Kind, Ceiling>, BTreeMap<Kind, String>) {
     let (mut measured, mut absent) = (BTreeMap::new(), BTreeMap::new());
@@ -130,35 +135,35 @@ fn all<'w>(
 
 fn one<'w>(
     kinds_left: usize,
-    clock: &dyn Clock,
-    prepare: impl FnOnce() -> Result<Box<dyn Timed + 'w>, String>,
+    clock: &dyn Fn() -> f64,
+    prepare: impl FnOnce() -> Result<Timed<'w>, String>,
 ) -> Result<Ceiling, String> {
-    let left = LIMIT - clock.now();
+    let left = LIMIT - clock();
     let share = (left - RESERVE) / kinds_left as f64 - PREPARATION;
     let mut pace = Pace::default();
     pace.limit = share.clamp(SHORTEST, pace.limit);
     if left < pace.limit + RESERVE {
         return Err(OVER.to_owned());
     }
-    let mut work = prepare()?;
-    pace.limit = pace.limit.min(LIMIT - clock.now());
+    let work = prepare()?;
+    pace.limit = pace.limit.min(LIMIT - clock());
     if pace.limit < SHORTEST / 2.0 {
         return Err(OVER.to_owned());
     }
-    sample(work.as_mut(), pace, clock)
+    sample(work, pace, clock)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::WallClock;
-    use super::super::tests::{FakeClock, FakeWork};
+    use super::super::tests::{FakeClock, fake_work};
+    use super::super::wall_clock;
     use super::*;
 
     /// This test has not been run on a GPU yet.
     #[test]
     #[ignore = "needs an NVIDIA GPU"]
     fn a_gpu_is_measured_in_time_and_its_numbers_are_in_order() {
-        let ceilings = measure(0, "test", &WallClock::default(), &mut |_| ()).unwrap();
+        let ceilings = measure(0, "test", &wall_clock(), &mut |_| ()).unwrap();
         assert!(ceilings.elapsed_s < 30.0, "{}", ceilings.elapsed_s);
         let rate = |kind| ceilings.measured.get(&kind).map(|ceiling: &Ceiling| ceiling.median);
         let bf16 = rate(Kind::MatmulBf16).unwrap();
@@ -170,7 +175,7 @@ mod tests {
     #[test]
     fn without_a_driver_it_says_so() {
         if cuda::devices().is_err() {
-            assert!(measure(0, "none", &WallClock::default(), &mut |_| ()).is_err());
+            assert!(measure(0, "none", &wall_clock(), &mut |_| ()).is_err());
         }
     }
 
@@ -181,9 +186,9 @@ mod tests {
         clock.pass(looked);
         let mut prepare = |_| {
             clock.pass(preparation);
-            Ok(Box::new(FakeWork(&clock, move || Ok(repetition))) as Box<dyn Timed>)
+            Ok(fake_work(&clock, move || Ok(repetition)))
         };
-        let (measured, absent) = all(&clock, &mut prepare, &|| false);
+        let (measured, absent) = all(&|| clock.now(), &mut prepare, &|| false);
         assert_eq!(measured.len() + absent.len(), KINDS.len());
         assert!(absent.values().all(|reason| reason == OVER), "{absent:?}");
         (clock.now(), measured.len())
@@ -211,9 +216,9 @@ mod tests {
             let clock = FakeClock::default();
             let mut prepare = |kind: Kind| match kind {
                 _ if kind == failing => Err("an illegal address".to_owned()),
-                _ => Ok(Box::new(FakeWork(&clock, || Ok(1e-4))) as Box<dyn Timed>),
+                _ => Ok(fake_work(&clock, || Ok(1e-4))),
             };
-            let (measured, mut absent) = all(&clock, &mut prepare, &|| is_lost);
+            let (measured, mut absent) = all(&|| clock.now(), &mut prepare, &|| is_lost);
             assert_eq!(measured.len(), if is_lost { 2 } else { KINDS.len() - 1 });
             assert_eq!(absent.remove(&failing).unwrap(), "an illegal address");
             assert!(absent.values().all(|reason| reason.contains("was lost in measuring")), "{absent:?}");

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::machine::foreign::cuda::CudaError;
 #[cfg(feature = "cuda")]
 pub use gpu::measure;
-pub use sample::{Clock, Pace, Timed, WallClock, sample};
+pub use sample::{Pace, Run, Timed, sample, wall_clock};
 pub use store::{StoreError, folder, known, load, save};
 
 use crate::model::quantity::show_number;
@@ -244,27 +244,23 @@ mod tests {
         pub(super) fn pass(&self, seconds: f64) {
             self.0.set(self.0.get() + seconds);
         }
-    }
 
-    impl Clock for FakeClock {
-        fn now(&self) -> f64 {
+        pub(super) fn now(&self) -> f64 {
             self.0.get()
         }
     }
 
-    /// Work whose repetitions each take the seconds that a function returns; each run calls the function once.
-    pub(super) struct FakeWork<'c, F: FnMut() -> Result<f64, String>>(pub(super) &'c FakeClock, pub(super) F);
-
-    impl<F: FnMut() -> Result<f64, String>> Timed for FakeWork<'_, F> {
-        fn work(&self) -> f64 {
-            10.0
-        }
-
-        fn run(&mut self, repetitions: u32) -> Result<f64, String> {
-            let seconds = self.1()? * f64::from(repetitions);
-            self.0.pass(seconds);
+    /// Makes work whose repetitions each take the seconds that a function returns; each run calls the function once.
+    pub(super) fn fake_work<'w>(
+        clock: &'w FakeClock,
+        mut seconds: impl FnMut() -> Result<f64, String> + 'w,
+    ) -> Timed<'w> {
+        let run = move |repetitions: u32| {
+            let seconds = seconds()? * f64::from(repetitions);
+            clock.pass(seconds);
             Ok(seconds)
-        }
+        };
+        Timed { work: 10.0, run: Box::new(run) }
     }
 
     #[test]

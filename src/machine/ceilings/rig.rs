@@ -6,12 +6,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use cudarc::driver::{CudaSlice, CudaStream, PinnedHostSlice};
+use cudarc::driver::{CudaSlice, CudaStream, DriverError};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
-use super::{Clock, Timed, WallClock};
-use crate::machine::foreign::cuda::{self, CudaError, EmptyKernel, SquareProduct};
+use super::{Timed, wall_clock};
+use crate::machine::foreign::cuda::{CudaError, EmptyKernel, SquareProduct};
 use crate::model::Precision;
 
 /// Formats an error together with its remedy.
@@ -47,44 +47,33 @@ fn fitting<T>(sizes: &[usize], make: impl Fn(usize) -> Result<T, CudaError>) -> 
     Err(CudaError::OutOfMemory)
 }
 
-/// A square matrix product of random numbers.
-pub(super) struct Products {
-    stream: Arc<CudaStream>,
-    product: SquareProduct,
-    side: usize,
-    /// The fastest algorithm that cuBLASLt proposes.
-    choice: usize,
+/// Makes work that is repeated in a stream; `amount` is the work of one repetition.
+fn repeated(
+    stream: &Arc<CudaStream>,
+    amount: f64,
+    mut work: impl FnMut(&Arc<CudaStream>) -> Result<(), CudaError> + 'static,
+) -> Timed<'static> {
+    let stream = stream.clone();
+    let run = move |repetitions| timed(&stream, repetitions, || work(&stream)).map_err(words);
+    Timed { work: amount, run: Box::new(run) }
 }
 
-impl Products {
+/// Square matrix products of random numbers, by the fastest algorithm that cuBLASLt proposes.
+pub(super) fn products(stream: &Arc<CudaStream>, precision: Precision) -> Result<Timed<'static>, CudaError> {
     /// Sizes at which the start and end of the kernel do not matter, even on the largest GPUs.
     const SIDES: [usize; 3] = [8192, 4096, 2048];
-
-    pub(super) fn new(stream: &Arc<CudaStream>, precision: Precision) -> Result<Self, CudaError> {
-        /// The seconds after which the best tried algorithm is used: cuBLASLt proposes its favourites first.
-        const LIMIT: f64 = 0.6;
-        let patterns = [random(precision, 1), random(precision, 2)];
-        let (side, mut product) = fitting(&Self::SIDES, |side| {
-            let patterns = patterns.each_ref().map(Vec::as_slice);
-            Ok((side, SquareProduct::new(stream, precision, side, patterns)?))
-        })?;
-        let choices = product.choices();
-        let mut run = |choice| timed(stream, 1, || product.run(choice));
-        let choice = fastest(choices, LIMIT, &WallClock::default(), &mut run)?;
-        Ok(Self { stream: stream.clone(), product, side, choice })
-    }
-}
-
-impl Timed for Products {
-    /// Counts one multiplication and one addition for each term.
-    fn work(&self) -> f64 {
-        let side = self.side as f64;
-        2.0 * side.powi(3)
-    }
-
-    fn run(&mut self, repetitions: u32) -> Result<f64, String> {
-        timed(&self.stream, repetitions, || self.product.run(self.choice)).map_err(words)
-    }
+    /// The seconds after which the best tried algorithm is used: cuBLASLt proposes its favourites first.
+    const LIMIT: f64 = 0.6;
+    let patterns = [random(precision, 1), random(precision, 2)];
+    let (side, mut product) = fitting(&SIDES, |side| {
+        let patterns = patterns.each_ref().map(Vec::as_slice);
+        Ok((side as f64, SquareProduct::new(stream, precision, side, patterns)?))
+    })?;
+    let choices = product.choices();
+    let mut run = |choice| timed(stream, 1, || product.run(choice));
+    let choice = fastest(choices, LIMIT, &wall_clock(), &mut run)?;
+    // Each term is one multiplication and one addition.
+    Ok(repeated(stream, 2.0 * side.powi(3), move |_| product.run(choice)))
 }
 
 /// Makes a million random numbers between -2 and 2, in the format of a precision's factors. Zeros would give too high a
@@ -104,113 +93,37 @@ fn random(precision: Precision, seed: u64) -> Vec<u8> {
     }
 }
 
-/// Copies within a device, or between two devices.
-pub(super) struct DeviceCopies {
-    stream: Arc<CudaStream>,
-    from: CudaSlice<u8>,
-    to: CudaSlice<u8>,
-    /// The weight of a byte. Within a device, a byte is read and written in the same memory and counts twice.
+/// Copies within a device, or from another device. `weight` is the weight of a byte.
+pub(super) fn device_copies(
+    stream: &Arc<CudaStream>,
+    source: &Arc<CudaStream>,
     weight: f64,
-}
-
-impl DeviceCopies {
+) -> Result<Timed<'static>, CudaError> {
     /// Sizes far above the cache sizes; the smaller sizes are for devices with less memory.
     const SIZES: [usize; 3] = [1 << 30, 256 << 20, 64 << 20];
-
-    pub(super) fn within(stream: &Arc<CudaStream>) -> Result<Self, CudaError> {
-        Self::new(stream, stream, 2.0)
-    }
-
-    pub(super) fn from_peer(stream: &Arc<CudaStream>, peer: &Arc<CudaStream>) -> Result<Self, CudaError> {
-        cuda::reach(stream.context(), peer.context())?;
-        Self::new(stream, peer, 1.0)
-    }
-
-    fn new(stream: &Arc<CudaStream>, source: &Arc<CudaStream>, weight: f64) -> Result<Self, CudaError> {
-        let (from, to) = fitting(&Self::SIZES, |bytes| Ok((source.alloc_zeros(bytes)?, stream.alloc_zeros(bytes)?)))?;
-        Ok(Self { stream: stream.clone(), from, to, weight })
-    }
+    let (from, mut to): (CudaSlice<u8>, CudaSlice<u8>) =
+        fitting(&SIZES, |bytes| Ok((source.alloc_zeros(bytes)?, stream.alloc_zeros(bytes)?)))?;
+    let bytes = from.len() as f64;
+    Ok(repeated(stream, bytes * weight, move |stream| Ok(stream.memcpy_dtod(&from, &mut to)?)))
 }
 
-impl Timed for DeviceCopies {
-    fn work(&self) -> f64 {
-        let bytes = self.from.len() as f64;
-        bytes * self.weight
-    }
-
-    fn run(&mut self, repetitions: u32) -> Result<f64, String> {
-        let Self { stream, from, to, .. } = self;
-        timed(stream, repetitions, || Ok(stream.memcpy_dtod(from, to)?)).map_err(words)
-    }
-}
-
-/// Host memory of some kind, and the direction of the copy.
-pub(super) enum Host {
-    /// Pinned memory, to the device.
-    PinnedUp(PinnedHostSlice<u8>),
-    /// Ordinary memory, to the device.
-    Pageable(Vec<u8>),
-    /// Pinned memory, from the device.
-    PinnedDown(PinnedHostSlice<u8>),
-}
-
-pub(super) struct HostCopies {
-    stream: Arc<CudaStream>,
-    host: Host,
-    device: CudaSlice<u8>,
-}
-
-impl HostCopies {
+/// Copies between a device and memory of the host, in the direction of `copy`.
+pub(super) fn host_copies<H: 'static>(
+    stream: &Arc<CudaStream>,
+    host: impl Fn(usize) -> Result<H, CudaError>,
+    copy: impl Fn(&Arc<CudaStream>, &mut H, &mut CudaSlice<u8>) -> Result<(), DriverError> + 'static,
+) -> Result<Timed<'static>, CudaError> {
     /// The size of a batch of a large job, and a smaller size for machines with less memory.
     const SIZES: [usize; 2] = [256 << 20, 64 << 20];
-
-    pub(super) fn new(
-        stream: &Arc<CudaStream>,
-        host: impl Fn(usize) -> Result<Host, CudaError>,
-    ) -> Result<Self, CudaError> {
-        let (host, device) = fitting(&Self::SIZES, |bytes| Ok((host(bytes)?, stream.alloc_zeros(bytes)?)))?;
-        Ok(Self { stream: stream.clone(), host, device })
-    }
-}
-
-impl Timed for HostCopies {
-    fn work(&self) -> f64 {
-        self.device.len() as f64
-    }
-
-    fn run(&mut self, repetitions: u32) -> Result<f64, String> {
-        let Self { stream, host, device } = self;
-        let copy = || {
-            Ok(match host {
-                Host::PinnedUp(memory) => stream.memcpy_htod(memory, device),
-                Host::Pageable(memory) => stream.memcpy_htod(memory, device),
-                Host::PinnedDown(memory) => stream.memcpy_dtoh(device, memory),
-            }?)
-        };
-        timed(stream, repetitions, copy).map_err(words)
-    }
+    let (mut host, mut device) = fitting(&SIZES, |bytes| Ok((host(bytes)?, stream.alloc_zeros::<u8>(bytes)?)))?;
+    let bytes = device.len() as f64;
+    Ok(repeated(stream, bytes, move |stream| Ok(copy(stream, &mut host, &mut device)?)))
 }
 
 /// Launches of an empty kernel, one after the other.
-pub(super) struct Launches {
-    stream: Arc<CudaStream>,
-    kernel: EmptyKernel,
-}
-
-impl Launches {
-    pub(super) fn new(stream: &Arc<CudaStream>) -> Result<Self, CudaError> {
-        Ok(Self { stream: stream.clone(), kernel: EmptyKernel::load(stream.context())? })
-    }
-}
-
-impl Timed for Launches {
-    fn work(&self) -> f64 {
-        1.0
-    }
-
-    fn run(&mut self, repetitions: u32) -> Result<f64, String> {
-        timed(&self.stream, repetitions, || self.kernel.launch(&self.stream)).map_err(words)
-    }
+pub(super) fn launches(stream: &Arc<CudaStream>) -> Result<Timed<'static>, CudaError> {
+    let kernel = EmptyKernel::load(stream.context())?;
+    Ok(repeated(stream, 1.0, move |stream| kernel.launch(stream)))
 }
 
 /// Finds the fastest of several alternatives. Each alternative is run twice; the first run loads it and does not count. No
@@ -218,12 +131,12 @@ impl Timed for Launches {
 fn fastest<E>(
     count: usize,
     limit: f64,
-    clock: &dyn Clock,
+    clock: &dyn Fn() -> f64,
     run: &mut dyn FnMut(usize) -> Result<f64, E>,
 ) -> Result<usize, E> {
-    let (start, mut fastest, mut failed) = (clock.now(), None::<(usize, f64)>, None);
+    let (start, mut fastest, mut failed) = (clock(), None::<(usize, f64)>, None);
     for choice in 0..count {
-        if choice > 0 && clock.now() - start >= limit {
+        if choice > 0 && clock() - start >= limit {
             break;
         }
         match run(choice).and_then(|_| run(choice)) {
@@ -246,15 +159,16 @@ mod tests {
     #[test]
     fn the_fastest_is_looked_for_within_its_time() {
         let clock = FakeClock::default();
+        let now = || clock.now();
         let mut runs = 0;
         let mut run = |seconds: f64| {
             runs += 1;
             clock.pass(seconds);
             Ok::<f64, String>(seconds)
         };
-        assert_eq!(fastest(8, 1.0, &clock, &mut |choice| run([0.3, 0.1, 0.2, 0.4][choice])), Ok(1));
+        assert_eq!(fastest(8, 1.0, &now, &mut |choice| run([0.3, 0.1, 0.2, 0.4][choice])), Ok(1));
         assert_eq!(runs, 6, "the fourth does not begin");
-        assert_eq!(fastest(2, 1.0, &clock, &mut |at| if at == 0 { Err("no") } else { Ok(0.1) }), Ok(1));
-        assert_eq!(fastest(2, 1.0, &clock, &mut |_| Err("no")), Err("no"));
+        assert_eq!(fastest(2, 1.0, &now, &mut |at| if at == 0 { Err("no") } else { Ok(0.1) }), Ok(1));
+        assert_eq!(fastest(2, 1.0, &now, &mut |_| Err("no")), Err("no"));
     }
 }

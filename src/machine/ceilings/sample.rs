@@ -4,38 +4,21 @@ use std::time::Instant;
 
 use super::Ceiling;
 
+/// Runs some repetitions of work, and returns the seconds that they took, or the failure in one line.
+pub type Run<'w> = Box<dyn FnMut(u32) -> Result<f64, String> + 'w>;
+
 /// Work that can be timed.
-pub trait Timed {
-    /// Returns the work of one repetition: bytes, operations, or 1.
-    fn work(&self) -> f64;
-
-    /// Runs this many repetitions, and returns the seconds that they took.
-    ///
-    /// # Errors
-    /// The failure, in one line.
-    fn run(&mut self, repetitions: u32) -> Result<f64, String>;
+pub struct Timed<'w> {
+    /// The work of one repetition: bytes, operations, or 1.
+    pub work: f64,
+    /// Does the work.
+    pub run: Run<'w>,
 }
 
-/// A source of time.
-pub trait Clock {
-    /// Returns the seconds since a fixed moment.
-    fn now(&self) -> f64;
-}
-
-/// The machine's clock.
-#[derive(Debug)]
-pub struct WallClock(Instant);
-
-impl Default for WallClock {
-    fn default() -> Self {
-        Self(Instant::now())
-    }
-}
-
-impl Clock for WallClock {
-    fn now(&self) -> f64 {
-        self.0.elapsed().as_secs_f64()
-    }
+/// Starts a clock: it tells the seconds since this call.
+pub fn wall_clock() -> impl Fn() -> f64 {
+    let start = Instant::now();
+    move || start.elapsed().as_secs_f64()
 }
 
 /// The limits of a measurement.
@@ -61,16 +44,16 @@ impl Default for Pace {
 ///
 /// # Errors
 /// The failure, in one line.
-pub fn sample(work: &mut dyn Timed, pace: Pace, clock: &dyn Clock) -> Result<Ceiling, String> {
-    let start = clock.now();
-    let repetitions = warm_up(work, pace, clock)?;
+pub fn sample(mut work: Timed<'_>, pace: Pace, clock: &dyn Fn() -> f64) -> Result<Ceiling, String> {
+    let start = clock();
+    let repetitions = warm_up(&mut work.run, pace, clock)?;
     let mut rates = Vec::new();
-    while rates.is_empty() || rates.len() < pace.samples as usize && clock.now() - start < pace.limit {
-        let seconds = work.run(repetitions)?;
+    while rates.is_empty() || rates.len() < pace.samples as usize && clock() - start < pace.limit {
+        let seconds = (work.run)(repetitions)?;
         if !seconds.is_finite() || seconds <= 0.0 {
             return Err(format!("it took {seconds} s, which no work does"));
         }
-        rates.push(work.work() * f64::from(repetitions) / seconds);
+        rates.push(work.work * f64::from(repetitions) / seconds);
     }
     rates.sort_by(f64::total_cmp);
     let samples = u32::try_from(rates.len()).unwrap_or(u32::MAX);
@@ -78,13 +61,13 @@ pub fn sample(work: &mut dyn Timed, pace: Pace, clock: &dyn Clock) -> Result<Cei
 }
 
 /// Works until the warm-up is over. Returns the number of repetitions that make one sample.
-fn warm_up(work: &mut dyn Timed, pace: Pace, clock: &dyn Clock) -> Result<u32, String> {
+fn warm_up(run: &mut Run<'_>, pace: Pace, clock: &dyn Fn() -> f64) -> Result<u32, String> {
     const MOST: u32 = 1 << 20;
-    let start = clock.now();
+    let start = clock();
     let mut repetitions = 1;
     loop {
-        let seconds = work.run(repetitions)?;
-        let passed = clock.now() - start;
+        let seconds = run(repetitions)?;
+        let passed = clock() - start;
         let is_long = seconds >= pace.sample || repetitions >= MOST;
         if is_long && passed >= pace.warmup || passed >= pace.limit / 2.0 {
             return Ok(repetitions);
@@ -105,17 +88,17 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{FakeClock, FakeWork};
+    use super::super::tests::{FakeClock, fake_work};
     use super::*;
 
     /// Samples work: each repetition takes `cold` seconds in the first three runs, and then `warm` seconds.
     fn sampled(clock: &FakeClock, cold: f64, warm: f64) -> Ceiling {
         let mut runs = 0;
-        let mut work = FakeWork(clock, || {
+        let work = fake_work(clock, || {
             runs += 1;
             Ok(if runs > 3 { warm } else { cold })
         });
-        sample(&mut work, Pace::default(), clock).unwrap()
+        sample(work, Pace::default(), &|| clock.now()).unwrap()
     }
 
     #[test]
@@ -141,12 +124,13 @@ mod tests {
     fn what_goes_wrong_is_told() {
         let clock = FakeClock::default();
         let mut runs = 0;
-        let mut failing = FakeWork(&clock, || {
+        let failing = fake_work(&clock, || {
             runs += 1;
             if runs == 5 { Err("the device is lost".to_owned()) } else { Ok(0.01) }
         });
-        assert_eq!(sample(&mut failing, Pace::default(), &clock).unwrap_err(), "the device is lost");
-        let error = sample(&mut FakeWork(&clock, || Ok(0.0)), Pace { limit: 0.0, ..Pace::default() }, &clock);
+        assert_eq!(sample(failing, Pace::default(), &|| clock.now()).unwrap_err(), "the device is lost");
+        let idle = fake_work(&clock, || Ok(0.0));
+        let error = sample(idle, Pace { limit: 0.0, ..Pace::default() }, &|| clock.now());
         assert!(error.unwrap_err().contains("no work"));
     }
 

@@ -15,16 +15,9 @@ pub enum StoreError {
     /// No folder for the cache is known.
     #[error("neither XDG_CACHE_HOME nor HOME names a folder")]
     NoFolder,
-    /// The file cannot be read or written.
-    #[error("cannot {action} {}", path.display())]
-    Io {
-        /// The attempted action.
-        action: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The error of the operating system.
-        source: io::Error,
-    },
+    /// The file cannot be read or written: the attempted action, and the file.
+    #[error("cannot {0} {path}", path = .1.display())]
+    Io(&'static str, PathBuf, #[source] io::Error),
     /// The file is not in this program's format.
     #[error("{} is damaged", .0.display())]
     Damaged(PathBuf, #[source] serde_json::Error),
@@ -64,7 +57,7 @@ fn read(path: &Path) -> Result<Option<Ceilings>, StoreError> {
     let text = match fs::read(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(StoreError::Io { action: "read", path, source }),
+        Err(source) => return Err(StoreError::Io("read", path, source)),
     };
     let parsed = serde_json::from_slice::<Versioned>(&text)
         .and_then(|version| (version.format == FORMAT).then(|| serde_json::from_slice::<Ceilings>(&text)).transpose());
@@ -109,7 +102,7 @@ fn of_model(folder: &Path, driver: &str, name: &str) -> Option<Ceilings> {
 /// The file cannot be written.
 pub fn save(folder: &Path, ceilings: &Ceilings) -> Result<PathBuf, StoreError> {
     let path = file(folder, &ceilings.uuid, &ceilings.driver);
-    let failed = |source| StoreError::Io { action: "write", path: path.clone(), source };
+    let failed = |source| StoreError::Io("write", path.clone(), source);
     let text = serde_json::to_vec_pretty(ceilings).map_err(|error| failed(error.into()))?;
     fs::create_dir_all(folder).map_err(failed)?;
     let mut new = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;

@@ -3,6 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Returns the number after a name at the beginning of a line.
+pub(super) fn number_after(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
+}
+
 /// Returns the folders of this process's group for a controller: its own group first, then the groups above it.
 /// Supports versions 1 and 2 of control groups (kernel documentation, admin-guide/cgroup-v2.rst and cgroup-v1/). If a
 /// machine has both, version 2 is at `unified`, where systemd puts it.
@@ -46,11 +51,6 @@ pub(super) struct Pressure {
 }
 
 impl Pressure {
-    /// Reads the counts of the whole machine.
-    pub(super) fn of_machine(proc: &Path) -> Self {
-        Self::read(|name| proc.join("pressure").join(name))
-    }
-
     /// Reads the counts of a control group of version 2; `None` if the group is empty or reports no pressure.
     pub(super) fn of_group(folder: &Path) -> Option<Self> {
         let events = fs::read_to_string(folder.join("cgroup.events")).ok()?;
@@ -61,7 +61,7 @@ impl Pressure {
         (pressure != Self::default()).then_some(pressure)
     }
 
-    fn read(file: impl Fn(&str) -> PathBuf) -> Self {
+    pub(super) fn read(file: impl Fn(&str) -> PathBuf) -> Self {
         Self { cpu: some_total(&file("cpu")), io: some_total(&file("io")), memory: some_total(&file("memory")) }
     }
 }
@@ -91,11 +91,7 @@ impl Periods {
     /// Reads the counts from a group's `cpu.stat`.
     pub(super) fn read(stat: &Path) -> Option<Self> {
         let text = fs::read_to_string(stat).ok()?;
-        let field = |name: &str| {
-            let mut lines = text.lines().filter_map(|line| line.split_once(' '));
-            lines.find(|(key, _)| *key == name)?.1.trim().parse().ok()
-        };
-        Some(Self { all: field("nr_periods")?, throttled: field("nr_throttled")? })
+        Some(Self { all: number_after(&text, "nr_periods ")?, throttled: number_after(&text, "nr_throttled ")? })
     }
 
     /// Returns the share of the periods since `self` in which a task had to wait. The throttled *time* in the same file

@@ -148,8 +148,8 @@ fn locked(heard: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
 
 fn discover(program: &Path) -> Result<BTreeMap<String, u32>, String> {
     const ANSWER: Duration = Duration::from_secs(5);
-    let listed = tool::output_within(program, &["discovery".as_ref(), "-l".as_ref()], ANSWER);
-    Ok(discovered(&listed.ok_or("no host engine answers")?))
+    let listed = tool::output_within(Command::new(program).args(["discovery", "-l"]), ANSWER);
+    Ok(discovered(&String::from_utf8_lossy(&listed.ok_or("no host engine answers")?)))
 }
 
 /// Reads rows until the client ends; the error says why it gave no rows.

@@ -125,7 +125,7 @@ impl HostMeter {
         Sample {
             at,
             usage: self.tree.usage(),
-            machine: Pressure::of_machine(&self.proc),
+            machine: Pressure::read(|name| self.proc.join("pressure").join(name)),
             group: self.group.as_deref().and_then(Pressure::of_group),
             periods: self.quotas.iter().map(|stat| Periods::read(stat)).collect(),
         }
@@ -488,24 +488,6 @@ mod tests {
         }
         assert!(meter.held.len() <= KEPT && meter.held.last().is_some_and(|(_, bytes)| *bytes == 19_999));
         assert_eq!(value(&machine.readings(&meter, 0.0, 30_000.0), Metric::HostMemory), Some(19_999.0));
-    }
-
-    #[test]
-    fn this_process_uses_the_processor_and_what_it_waited_for_counts() {
-        let mut meter = HostMeter::new(std::process::id(), None);
-        meter.look();
-        let begin = Instant::now();
-        let burn = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done";
-        assert!(std::process::Command::new("sh").args(["-c", burn]).status().unwrap().success());
-        // A tick is 10 ms.
-        std::thread::sleep(Duration::from_millis(20));
-        meter.look();
-        let cores = value(&meter.readings(begin, Instant::now()), Metric::CpuCores).unwrap();
-        assert!(cores > 0.005, "{cores}");
-        let next = meter.look_in_time();
-        let looks = meter.samples.len();
-        assert_eq!((meter.look_in_time(), meter.samples.len()), (next, looks), "it is not time yet");
-        assert!(next > begin && thread_time() > Duration::ZERO);
     }
 
     #[test]

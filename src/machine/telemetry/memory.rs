@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::cgroup;
+use super::cgroup::{self, number_after};
 
 /// The memory that this process may use: the machine's, or less if a control group limits it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,12 +44,8 @@ fn number(path: &Path) -> Option<u64> {
 fn used_by_group(usage: &Path) -> Option<u64> {
     let used = number(usage)?;
     let stat = fs::read_to_string(usage.parent()?.join("memory.stat")).unwrap_or_default();
-    let cache = stat
-        .lines()
-        .find_map(|line| line.strip_prefix("total_inactive_file ").or_else(|| line.strip_prefix("inactive_file ")))
-        .and_then(|number| number.trim().parse::<u64>().ok())
-        .unwrap_or(0);
-    Some(used.saturating_sub(cache))
+    let cache = number_after(&stat, "inactive_file ").or_else(|| number_after(&stat, "total_inactive_file "));
+    Some(used.saturating_sub(cache.unwrap_or(0)))
 }
 
 /// Returns the memory of some processes, in bytes: their private memory, and their share of shared memory.
@@ -93,8 +89,7 @@ fn held(pid: u32, file: &str, fields: [&str; 3]) -> Option<u64> {
 
 /// Returns the bytes in a line like `Pss_Anon:     1234 kB`.
 pub(in crate::machine) fn kib(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
+    Some(number_after(text, name)? * 1024)
 }
 
 /// The kernel's counts of out-of-memory kills at some moment; a count is absent if the kernel does not report it.
@@ -128,8 +123,7 @@ impl OomKills {
 }
 
 fn counter(file: &Path) -> Option<u64> {
-    let text = fs::read_to_string(file).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("oom_kill "))?.trim().parse().ok()
+    number_after(&fs::read_to_string(file).ok()?, "oom_kill ")
 }
 
 #[cfg(test)]

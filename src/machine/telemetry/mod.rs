@@ -22,3 +22,4 @@ pub use memory::{HostMemory, OomKills, anonymous_memory_of, memory_of, shared_me
 pub use nvml::GpuMeter;
 pub use processors::{ProcessorShares, ProcessorTimes, pause_after, thread_time, waited_for_processor};
 pub use shared::SharedMemory;
+pub(crate) use tool::output_within;

@@ -8,13 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::machine::telemetry::output_within;
 use crate::probe::{StepTemplate, Template};
 use crate::search::journal::{Conditions, Interpreter};
 
@@ -24,30 +25,9 @@ const SCRIPT: &str = include_str!("look.py");
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The packages whose versions affect how fast a job is.
-const FRAMEWORKS: &[&str] = &[
-    "torch",
-    "torchvision",
-    "triton",
-    "nvidia-cudnn-cu12",
-    "nvidia-cudnn-cu13",
-    "nvidia-nccl-cu12",
-    "nvidia-nccl-cu13",
-    "tensorflow",
-    "keras",
-    "jax",
-    "jaxlib",
-    "lightning",
-    "pytorch-lightning",
-    "transformers",
-    "accelerate",
-    "deepspeed",
-    "datasets",
-    "timm",
-    "flash-attn",
-    "xformers",
-    "bitsandbytes",
-    "numpy",
-];
+const FRAMEWORKS: &str = "torch torchvision triton nvidia-cudnn-cu12 nvidia-cudnn-cu13 nvidia-nccl-cu12 \
+    nvidia-nccl-cu13 tensorflow keras jax jaxlib lightning pytorch-lightning transformers accelerate deepspeed \
+    datasets timm flash-attn xformers bitsandbytes numpy";
 
 /// The interpreter's answer.
 #[derive(Debug, Default, Deserialize)]
@@ -71,7 +51,8 @@ pub fn conditions(template: &StepTemplate) -> Conditions {
 
 fn of_command(command: Vec<String>, env: &BTreeMap<String, String>, cwd: &Path) -> Conditions {
     let words::Found { interpreter, files, modules } = words::find(&command, env, cwd);
-    let asked = json!({ "cwd": cwd, "roots": files, "modules": modules, "frameworks": FRAMEWORKS });
+    let frameworks: Vec<&str> = FRAMEWORKS.split_ascii_whitespace().collect();
+    let asked = json!({ "cwd": cwd, "roots": files, "modules": modules, "frameworks": frameworks });
     let told: Option<Told> = interpreter.as_ref().and_then(|program| ask_of(program, SCRIPT, &asked, env, cwd));
     let told = told.unwrap_or_default();
     let interpreter = interpreter.map(|program| {
@@ -132,37 +113,10 @@ fn ask_of<T: DeserializeOwned>(
 ) -> Option<T> {
     let mut command = Command::new(program);
     command.args(["-c", script, &asked.to_string()]).envs(env).env("PYTHONDONTWRITEBYTECODE", "1").current_dir(cwd);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().ok()?;
-    let mut output = child.stdout.take()?;
-    let reader = std::thread::spawn(move || {
-        let mut text = Vec::new();
-        output.read_to_end(&mut text).map(|_| text)
-    });
-    if !wait(&mut child) {
-        let _ = child.kill();
-        let _ = child.wait();
-        // The reader is not joined: a child of the process may hold the pipe open for ever.
-        return None;
-    }
-    let text = reader.join().ok()?.ok()?;
+    let text = output_within(&mut command, PATIENCE)?;
     // The environment's start-up code may print before the script does.
     let begin = text.windows(2).rposition(|pair| pair == b"\n{").map_or(0, |at| at + 1);
     serde_json::from_slice(&text[begin..]).ok()
-}
-
-/// Waits for a process. Returns true if it succeeds within [`PATIENCE`].
-fn wait(child: &mut Child) -> bool {
-    const LOOK_EVERY: Duration = Duration::from_millis(2);
-    let begin = Instant::now();
-    while begin.elapsed() < PATIENCE {
-        match child.try_wait() {
-            Ok(Some(status)) => return status.success(),
-            Ok(None) => std::thread::sleep(LOOK_EVERY),
-            Err(_) => return false,
-        }
-    }
-    false
 }
 
 #[cfg(test)]

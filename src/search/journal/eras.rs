@@ -78,7 +78,7 @@ pub(super) fn parse_header(path: &Path, at: usize, line: &[u8]) -> Result<Header
     }
     let Versioned { format } = parse(path, at, line)?;
     if format != FORMAT {
-        return Err(JournalError::Format { path: path.to_owned(), found: format });
+        return Err(JournalError::Format(path.to_owned(), format));
     }
     parse(path, at, line)
 }

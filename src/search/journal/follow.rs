@@ -159,17 +159,7 @@ mod tests {
         for (text, damaged) in [(text + "{}\n", 2), ("\u{0}binary\n".to_owned(), 1)] {
             std::fs::write(&path, text).unwrap();
             let error = Follower::new(&path).news().unwrap_err();
-            assert!(matches!(error, JournalError::Damaged { line, .. } if line == damaged), "{error}");
+            assert!(matches!(error, JournalError::Damaged(_, line, _) if line == damaged), "{error}");
         }
-    }
-
-    #[test]
-    fn a_journal_is_in_use_as_long_as_its_search_lives() {
-        let (_folder, path) = place();
-        assert_eq!(is_in_use(&path), Some(false));
-        let journal = journal(&path, &[]);
-        assert_eq!(is_in_use(&path), Some(true));
-        drop(journal);
-        assert_eq!(is_in_use(&path), Some(false));
     }
 }

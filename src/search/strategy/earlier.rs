@@ -32,32 +32,15 @@ pub enum EarlierError {
     /// The search is for a front, so its scores change from proposal to proposal.
     #[error("a search for a front of several metrics does not learn from earlier studies")]
     Front,
-    /// No trial has the metric of the search's objective.
-    #[error("no trial of {place} has a `{metric}` to learn from")]
-    NotMeasured {
-        /// The study.
-        place: String,
-        /// The metric that the search optimises.
-        metric: String,
-    },
-    /// The study varied other parameters.
-    #[error("{place} has no parameter in common with this search: there {there}; here {here}")]
-    NothingInCommon {
-        /// The study.
-        place: String,
-        /// Its parameters.
-        there: String,
-        /// The parameters of the search.
-        here: String,
-    },
-    /// The study tried other settings.
-    #[error("no trial of {place} is among the settings of this search: {settings}")]
-    NoneWithin {
-        /// The study.
-        place: String,
-        /// The search's settings of the common parameters.
-        settings: String,
-    },
+    /// No trial of the study has the metric that the search optimises.
+    #[error("no trial of {0} has a `{1}` to learn from")]
+    NotMeasured(String, String),
+    /// The study varied other parameters: the study, its parameters, and the parameters of the search.
+    #[error("{0} has no parameter in common with this search: there {1}; here {2}")]
+    NothingInCommon(String, String, String),
+    /// The study tried other settings than the search has of the common parameters.
+    #[error("no trial of {0} is among the settings of this search: {1}")]
+    NoneWithin(String, String),
 }
 
 impl EarlierError {
@@ -167,13 +150,13 @@ impl EarlierStudy {
         if common.is_empty() {
             let here: Vec<&str> = space.parameters().iter().map(Parameter::name).collect();
             let (there, here) = (self.names().join(", "), here.join(", "));
-            return Err(EarlierError::NothingInCommon { place: place(), there, here });
+            return Err(EarlierError::NothingInCommon(place(), there, here));
         }
         let measured =
             self.trials.iter().filter_map(|(settings, outcome)| Some((settings, score(objective, outcome)?)));
         let measured: Vec<(&Settings, f64)> = measured.collect();
         if measured.is_empty() {
-            return Err(EarlierError::NotMeasured { place: place(), metric: objective.metric().to_owned() });
+            return Err(EarlierError::NotMeasured(place(), objective.metric().to_owned()));
         }
         let mut within = 0;
         let mut found: BTreeMap<Vec<u64>, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
@@ -188,7 +171,7 @@ impl EarlierStudy {
             let settings = common.iter().map(|&at| &space.parameters()[at]);
             let settings = settings.map(|parameter| format!("{} = {}", parameter.name(), parameter.summary()));
             let settings = settings.collect::<Vec<_>>().join("; ");
-            return Err(EarlierError::NoneWithin { place: place(), settings });
+            return Err(EarlierError::NoneWithin(place(), settings));
         }
         let mean = |scores: &[f64]| scores.iter().map(|score| score / scores.len() as f64).sum::<f64>();
         let points = found.into_values().map(|(levels, scores)| Point { levels, score: mean(&scores) });

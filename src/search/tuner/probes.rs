@@ -104,11 +104,6 @@ impl Probes {
         begun.chain(self.in_rounds()).map(|request| request.number).max().unwrap_or(0)
     }
 
-    /// Returns the highest number of a round under way; zero without one.
-    pub(super) fn highest_round(&self) -> u32 {
-        self.in_round.iter().flatten().map(|under_way| under_way.round.number).max().unwrap_or(0)
-    }
-
     /// Returns true if a slot may be sick, and the results of its configs in other slots are not known.
     pub(super) fn is_doubted(&self, slot: usize) -> bool {
         let begun = self.begun().map(|begun| &begun.request);
@@ -163,7 +158,8 @@ const MOST_IN_A_ROW: u32 = 4;
 #[derive(Debug, Default)]
 pub(super) struct PutBack {
     waiting: Vec<Waiting>,
-    in_a_row: u32,
+    /// The number of disturbed turns in a row.
+    pub(super) in_a_row: u32,
     /// The number of probes that were not disturbed.
     done: usize,
     /// True if nothing else is left to try.
@@ -235,10 +231,6 @@ impl PutBack {
     /// Returns the last disturbance if a config is still not measured.
     pub(super) fn reason(&self) -> Option<&str> {
         (!self.waiting.is_empty()).then_some(self.reason.as_str())
-    }
-
-    pub(super) fn is_disturbed(&self) -> bool {
-        self.in_a_row > 0
     }
 }
 

@@ -100,36 +100,22 @@ pub(super) enum Done {
 }
 
 impl Work {
-    /// The number of the first trial of the work.
-    pub(super) fn number(&self) -> u32 {
-        match self {
-            Self::Probe(request) => request.number,
-            Self::Round(round) => round.requests.first().map_or(0, |request| request.number),
-        }
-    }
-
     pub(super) fn run(
         &self,
         prober: &mut dyn Prober,
         stop: impl Fn() -> bool,
-        tell: &mut dyn FnMut(News<'_>),
+        tell: OnEvent<'_>,
     ) -> Result<Done, ProbeError> {
-        match self {
-            Self::Probe(request) => {
-                undisturbed(prober, request, stop, tell).map(|outcome| Done::Probe(Box::new(outcome)))
-            }
-            Self::Round(round) => round.run(prober, stop, tell).map(|duelled| Done::Round(Box::new(duelled))),
-        }
+        Ok(match self {
+            Self::Probe(request) => Done::Probe(Box::new(undisturbed(prober, request, stop, tell)?)),
+            Self::Round(round) => Done::Round(Box::new(round.run(prober, stop, tell)?)),
+        })
     }
 }
 
 impl Round {
-    fn run(
-        &self,
-        prober: &mut dyn Prober,
-        stop: impl Fn() -> bool,
-        tell: &mut dyn FnMut(News<'_>),
-    ) -> Result<Duelled, ProbeError> {
+    fn run(&self, prober: &mut dyn Prober, stop: impl Fn() -> bool, tell: OnEvent<'_>) -> Result<Duelled, ProbeError> {
+        let number = self.requests.first().map_or(0, |request| request.number);
         let configs = self.requests.iter().map(Request::config).chain(&self.kept);
         prober.keep(&configs.cloned().collect::<Vec<Config>>());
         self.restarts.iter().for_each(|config| prober.restart(config));
@@ -145,21 +131,14 @@ impl Round {
             keeps: true,
         };
         let duelled = prober.duel(&duel, &mut |progress| {
-            tell(News::Progress(progress.probe));
+            tell(Event::Progress { number, progress: progress.probe });
             if stop() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         for remark in prober.remarks() {
-            tell(News::Remark(&remark));
+            tell(Event::Remark { text: &remark });
         }
         Ok(duelled)
     }
-}
-
-#[derive(Clone, Copy)]
-pub(super) enum News<'n> {
-    Progress(&'n Progress),
-    Disturbed(&'n str),
-    Remark(&'n str),
 }
 
 /// Runs a probe, and repeats it after a pause if it was disturbed, since a disturbed probe says nothing about its config. Disturbed
@@ -168,22 +147,22 @@ fn undisturbed(
     prober: &mut dyn Prober,
     request: &Request,
     stop: impl Fn() -> bool,
-    tell: &mut dyn FnMut(News<'_>),
+    tell: OnEvent<'_>,
 ) -> Result<Outcome, ProbeError> {
     const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5)];
     /// This process may notice this much later than a worker that their job was ended. A round number.
     const ENDED_TOGETHER: Duration = Duration::from_secs(1);
     const PAUSE_IN_A_ROW: Duration = Duration::from_secs(5);
-    let mut last = Failure::new("");
+    let (number, mut last) = (request.number, Failure::new(""));
     for (at, pause) in PAUSES.into_iter().enumerate() {
         if at > 0 {
-            tell(News::Disturbed(&last.reason));
+            tell(Event::Disturbed { number, reason: &last.reason });
         }
         if !wait(if at == 0 && request.is_after_disturbance { PAUSE_IN_A_ROW } else { pause }, &stop) {
             return Ok(Outcome::Interrupted);
         }
         let outcome = prober.probe(&request.job(), &mut |progress| {
-            tell(News::Progress(progress));
+            tell(Event::Progress { number, progress });
             if stop() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         if matches!(outcome, Err(ProbeError::Lost { .. })) && !wait(ENDED_TOGETHER, &stop) {
@@ -191,7 +170,7 @@ fn undisturbed(
         }
         let outcome = outcome?;
         for remark in prober.remarks() {
-            tell(News::Remark(&remark));
+            tell(Event::Remark { text: &remark });
         }
         match outcome {
             Outcome::Disturbed(failure) => last = failure,
@@ -213,8 +192,10 @@ fn wait(time: Duration, stop: impl Fn() -> bool) -> bool {
 
 /// A message from a slot's thread.
 pub(super) enum Told {
-    Progress(Progress),
-    Disturbed(String),
+    /// The progress of the work on the trial of this number.
+    Progress(u32, Progress),
+    /// The trial of this number is disturbed, for this reason.
+    Disturbed(u32, String),
     Remark(String),
     Ended(Box<Result<Done, ProbeError>>, Holds),
     /// The thread ended and dropped its prober.
@@ -244,13 +225,14 @@ pub(super) fn serve(
     let _watched = Watched(told, at);
     for order in orders {
         let mut next = Instant::now();
-        let ended = order.run(prober.as_mut(), &stop, &mut |news| {
-            let news = match news {
+        let ended = order.run(prober.as_mut(), &stop, &mut |event| {
+            let news = match event {
                 // A step in this process may be so short that it reports progress every microsecond.
-                News::Progress(_) if Instant::now() < next => return,
-                News::Progress(progress) => Told::Progress(progress.clone()),
-                News::Disturbed(reason) => Told::Disturbed(reason.to_owned()),
-                News::Remark(text) => Told::Remark(text.to_owned()),
+                Event::Progress { .. } if Instant::now() < next => return,
+                Event::Progress { number, progress } => Told::Progress(number, progress.clone()),
+                Event::Disturbed { number, reason } => Told::Disturbed(number, reason.to_owned()),
+                Event::Remark { text } => Told::Remark(text.to_owned()),
+                _ => return,
             };
             next = Instant::now() + TELL_EVERY;
             let _ = told.send((at, news));

@@ -81,7 +81,8 @@ impl Search<'_, '_> {
 
     pub(super) fn begin_round(&mut self, slot: usize, configs: Vec<Config>, on_event: OnEvent<'_>) {
         let race: Race = self.study().race();
-        let number = self.trials.last_round().max(self.probes.highest_round()) + 1;
+        let under_way = self.probes.in_round.iter().flatten().map(|under_way| under_way.round.number).max();
+        let number = self.trials.last_round().max(under_way.unwrap_or(0)) + 1;
         let left = self.time_left();
         // While the search goes on, one process may switch between all settings. The last rounds have a process for each config.
         let (effort, ways): (Effort, &'static [Way]) =

@@ -342,7 +342,7 @@ impl Search<'_, '_> {
     /// Makes a request for a probe with the effort that its purpose needs now.
     pub(super) fn probe_of(&self, proposal: Proposal, purpose: Purpose) -> Request {
         let request =
-            Request { is_after_disturbance: self.probes.put_back.is_disturbed(), ..self.request(proposal, purpose) };
+            Request { is_after_disturbance: self.probes.put_back.in_a_row > 0, ..self.request(proposal, purpose) };
         match purpose {
             Purpose::Round => Request { effort: Effort::Part { one_in: PART }, ..request },
             // Rounds will measure its speed.

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use super::request::{Arrivals, Done, InSlot, News, OnEvent, Request, Told, Work, serve};
+use super::request::{Arrivals, Done, InSlot, OnEvent, Request, Told, Work, serve};
 use crate::model::{Config, Event, Outcome, Slot};
 use crate::probe::{Holds, ProbeError, Prober};
 
@@ -256,8 +256,7 @@ impl<'s, 'p> Slots<'s, 'p> {
             Kind::One(prober) => {
                 let order = self.places[0].running.take().ok_or_else(gone)?;
                 let stop = || is_set(self.stop) || is_past(self.deadline);
-                let number = order.number();
-                let told = order.run(prober.as_mut(), stop, &mut |news| pass_on(number, news, on_event));
+                let told = order.run(prober.as_mut(), stop, on_event);
                 self.holds = prober.holds();
                 return told.map(|done| Ended { slot: 0, done: Some(done) });
             }
@@ -285,7 +284,6 @@ impl<'s, 'p> Slots<'s, 'p> {
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => return Err(gone()),
             };
-            let number = self.places[slot].running.as_ref().map_or(0, Work::number);
             match told {
                 Told::Ended(ended, holds) => {
                     self.places[slot].running = None;
@@ -303,9 +301,9 @@ impl<'s, 'p> Slots<'s, 'p> {
                     return Err(gone());
                 }
                 Told::Gone => {}
-                Told::Progress(progress) => pass_on(number, News::Progress(&progress), on_event),
-                Told::Disturbed(reason) => pass_on(number, News::Disturbed(&reason), on_event),
-                Told::Remark(text) => pass_on(number, News::Remark(&text), on_event),
+                Told::Progress(number, progress) => on_event(Event::Progress { number, progress: &progress }),
+                Told::Disturbed(number, reason) => on_event(Event::Disturbed { number, reason: &reason }),
+                Told::Remark(text) => on_event(Event::Remark { text: &text }),
             }
         }
     }
@@ -413,14 +411,6 @@ fn is_past(deadline: Option<Instant>) -> bool {
 
 fn gone() -> ProbeError {
     ProbeError::GaveUp { reason: "a slot is gone".to_owned() }
-}
-
-fn pass_on(number: u32, news: News<'_>, on_event: OnEvent<'_>) {
-    on_event(match news {
-        News::Progress(progress) => Event::Progress { number, progress },
-        News::Disturbed(reason) => Event::Disturbed { number, reason },
-        News::Remark(text) => Event::Remark { text },
-    });
 }
 
 #[cfg(test)]

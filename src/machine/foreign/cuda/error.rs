@@ -22,16 +22,9 @@ pub enum CudaError {
     /// The device or the host does not have enough memory left.
     #[error("out of memory")]
     OutOfMemory,
-    /// A call returned an error code.
-    #[error("{library} failed: {name} ({code})")]
-    Failed {
-        /// The library, such as `libcuda.so.1`.
-        library: &'static str,
-        /// The error code.
-        code: i32,
-        /// The name of the error code.
-        name: String,
-    },
+    /// A call into a library, such as `libcuda.so.1`, returned an error code of this name.
+    #[error("{0} failed: {2} ({1})")]
+    Failed(&'static str, i32, String),
     /// The device or the library does not support this.
     #[error("not supported: {0}")]
     NotSupported(String),
@@ -66,9 +59,9 @@ impl CudaError {
             Self::NotFound { .. } => Some("install PyTorch for CUDA or the CUDA toolkit, or set CUDA_HOME"),
             Self::TooOld { .. } => Some("update the NVIDIA driver"),
             Self::NoDevice => of_code(100),
-            Self::Failed { library: DRIVER, code, .. } => of_code(*code),
+            Self::Failed(DRIVER, code, _) => of_code(*code),
             // `CUBLAS_STATUS_NOT_INITIALIZED`.
-            Self::Failed { library: BLAS, code: 1, .. } => {
+            Self::Failed(BLAS, 1, _) => {
                 Some("its CUDA may be later than the driver's: update the driver, or install PyTorch for its CUDA")
             }
             _ => None,
@@ -81,11 +74,11 @@ impl From<DriverError> for CudaError {
         match error.0 {
             CUresult::CUDA_ERROR_NO_DEVICE => Self::NoDevice,
             CUresult::CUDA_ERROR_OUT_OF_MEMORY => Self::OutOfMemory,
-            code => Self::Failed {
-                library: DRIVER,
-                code: code as i32,
-                name: error.error_name().map_or_else(|_| "unknown code".into(), |name| name.to_string_lossy().into()),
-            },
+            code => {
+                let name = error.error_name();
+                let name: String = name.map_or_else(|_| "unknown code".into(), |name| name.to_string_lossy().into());
+                Self::Failed(DRIVER, code as i32, name)
+            }
         }
     }
 }
@@ -97,7 +90,7 @@ impl From<CublasError> for CudaError {
                 Self::NotSupported("cuBLASLt has no kernel for this product on this device".to_owned())
             }
             cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED => Self::OutOfMemory,
-            code => Self::Failed { library: BLAS, code: code as i32, name: format!("{code:?}") },
+            code => Self::Failed(BLAS, code as i32, format!("{code:?}")),
         }
     }
 }
@@ -108,7 +101,7 @@ mod tests {
 
     #[test]
     fn errors_are_one_line_and_have_a_cure() {
-        let failed = |library, code| CudaError::Failed { library, code, name: "X".to_owned() };
+        let failed = |library, code| CudaError::Failed(library, code, "X".to_owned());
         for &(code, cure) in CURES {
             assert_eq!(failed(DRIVER, code).cure(), Some(cure));
             assert!(!cure.contains('\n') && !cure.ends_with('.'), "{cure}");

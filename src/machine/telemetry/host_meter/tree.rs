@@ -11,7 +11,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use crate::machine::process_table::{Stat, children_in};
+use crate::machine::process_table::{Stat, all_in, children_in};
 
 /// Counters of a tree of processes; they only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -100,14 +100,8 @@ impl Tree {
         Some(sum)
     }
 
-    fn stat(&self, pid: u32) -> Option<Stat> {
-        // The process name need not be UTF-8.
-        let bytes = fs::read(self.proc.join(format!("{pid}/stat"))).ok()?;
-        Some(Stat(String::from_utf8_lossy(&bytes).into_owned()))
-    }
-
     fn ticks(&self, pid: u32) -> Option<u64> {
-        self.stat(pid)?.ticks(true)
+        Stat::read(&self.proc, pid)?.ticks(true)
     }
 
     /// Returns the bytes that a process has read from storage; an error if it may not be inspected.
@@ -154,11 +148,11 @@ impl Tree {
         if self.scans.is_multiple_of(ANEW) {
             self.foreign.clear();
         }
-        let entries = fs::read_dir(&self.proc).into_iter().flatten().flatten();
-        let all: BTreeSet<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+        let all: BTreeSet<u32> = all_in(&self.proc).collect();
         self.foreign.retain(|pid| all.contains(pid));
         let unknown = all.iter().filter(|pid| !self.foreign.contains(pid));
-        let parents: BTreeMap<u32, u32> = unknown.filter_map(|&pid| Some((pid, self.stat(pid)?.parent()?))).collect();
+        let parents: BTreeMap<u32, u32> =
+            unknown.filter_map(|&pid| Some((pid, Stat::read(&self.proc, pid)?.parent()?))).collect();
         let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for (&pid, &parent) in &parents {
             children.entry(parent).or_default().push(pid);

@@ -1,5 +1,7 @@
 //! Queries NVML, and keeps the reasons for missing answers.
 
+use std::collections::BTreeMap;
+
 use nvml_wrapper::error::NvmlError;
 
 /// An answer, or the reason for a missing answer, in words.
@@ -33,6 +35,21 @@ impl Question {
     /// Returns the reason if the question is no longer asked.
     pub(super) fn refusal(&self) -> Option<&str> {
         self.refused.as_deref()
+    }
+}
+
+/// Questions by their names.
+#[derive(Debug, Default)]
+pub(super) struct Questions(BTreeMap<&'static str, Question>);
+
+impl Questions {
+    pub(super) fn ask<T>(&mut self, name: &'static str, call: impl FnOnce() -> Result<T, NvmlError>) -> Told<T> {
+        self.0.entry(name).or_default().ask(call)
+    }
+
+    /// Returns true if a question was refused for good.
+    pub(super) fn is_refused(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|question| question.refusal().is_some())
     }
 }
 
@@ -124,12 +141,5 @@ mod tests {
         assert_eq!(question.ask(|| Ok(2)), Ok(2), "it may have been a moment's failure");
         assert!(question.ask::<u32>(|| Err(NvmlError::NotSupported)).is_err());
         assert_eq!(question.ask(|| Ok(3)), Err("not supported by this device".to_owned()));
-    }
-
-    #[test]
-    fn a_missing_function_is_named() {
-        let error = NvmlError::FailedToLoadSymbol("libnvidia-ml.so.1: undefined symbol: nvmlGpmSampleGet".into());
-        assert_eq!(reason(&error), "this driver has no nvmlGpmSampleGet");
-        assert_eq!(reason(&NvmlError::from(4711)), "NVML answers 4711, which has no meaning here");
     }
 }

@@ -98,14 +98,6 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_differ_are_told() {
-        let before = Settings { power_limit: Some(700_000), sm_clock: Some(1980), memory_clock: None };
-        assert_eq!(before.changes_since(&before), Vec::<String>::new());
-        let now = Settings { power_limit: Some(500_000), sm_clock: None, memory_clock: Some(2619) };
-        assert_eq!(now.changes_since(&before), ["its power limit was 700 W before the first probe and is 500 W now"]);
-    }
-
-    #[test]
     fn clocks_that_somebody_locks_are_seen_and_a_power_cap_is_not_taken_for_it() {
         let seen = |looks: &[States]| clock_was_set(&looks.iter().collect::<Vec<_>>());
         assert!(seen(&[look(0, 1980.0), look(why::SETTING, 1200.0)]).is_some());

@@ -6,10 +6,10 @@ use std::time::Duration;
 use nvml_wrapper::enum_wrappers::device::Sampling;
 use nvml_wrapper::{Device, Nvml};
 
-use super::ask::{Question, Told, reason};
+use super::ask::{Questions, Told, reason};
 use super::gpm::Gpm;
 use super::list::{Handle, handles, is_divided};
-use super::watched::{ProcessQuestions, memory, processes};
+use super::watched::{memory, processes};
 use super::{GpuIdentity, Visible};
 use crate::machine::foreign::nvml::remapped_rows;
 use crate::machine::telemetry::{GpuFacts, Holder, MeterState, Mig, Pcie, Power, RemappedRows};
@@ -51,9 +51,10 @@ fn gpm_states(nvml: &'static Nvml, found: &[Handle]) -> Vec<Option<String>> {
 fn of(handle: &Handle, gpm: Option<String>, is_visible: bool) -> GpuFacts {
     let Handle { identity, device, .. } = handle;
     let whole = handle.whole();
-    let memory = memory(device, &mut Question::default(), &mut Question::default());
+    let asked = &mut Questions::default();
+    let memory = memory(device, asked);
     let total = memory.as_ref().map_or(u64::MAX, |memory| memory.total);
-    let listed = processes(device, &mut ProcessQuestions::default(), total);
+    let listed = processes(device, asked, total);
     let mut facts = GpuFacts {
         index: Some(identity.index),
         uuid: Some(identity.uuid.clone()),

@@ -11,7 +11,7 @@ use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::sys_exports::field_id::{NVML_FI_DEV_PERF_POLICY_POWER, NVML_FI_DEV_PERF_POLICY_THERMAL};
 use nvml_wrapper::{Device, EventSet, Nvml};
 
-use super::ask::{Question, Told, reason};
+use super::ask::{Questions, Told, reason};
 use super::changes::Settings;
 use super::gpm::Gpm;
 use super::list::Handle;
@@ -35,24 +35,7 @@ pub(super) struct Watched {
     /// Uncorrected memory errors when the probe began.
     ecc_before: Told<u64>,
     events: Option<EventSet<'static>>,
-    asked: Asked,
-}
-
-#[derive(Debug, Default)]
-struct Asked {
-    energy: Question,
-    policies: Question,
-    power_policy: Question,
-    heat_policy: Question,
-    memory: Question,
-    memory_by_first_version: Question,
-    processes: ProcessQuestions,
-    power: Question,
-    sm_clock: Question,
-    memory_clock: Question,
-    reasons: Question,
-    busy: Question,
-    shares: Question,
+    asked: Questions,
     /// The time of the last reported share of a process, in microseconds since 1970.
     shares_until: u64,
 }
@@ -73,13 +56,14 @@ impl Watched {
             xids: Vec::new(),
             no_events,
             events,
-            asked: Asked { shares_until: now_in_micros(), ..Asked::default() },
+            asked: Questions::default(),
+            shares_until: now_in_micros(),
             handle,
         }
     }
 
     pub(super) fn look_at_counters(&mut self, nvml: &'static Nvml) {
-        let energy = self.asked.energy.ask(|| self.handle.device.total_energy_consumption());
+        let energy = self.asked.ask("energy", || self.handle.device.total_energy_consumption());
         let (by_power, by_heat) = throttled(self.handle.whole(), &mut self.asked);
         let gpm = self.gpm.sample(nvml, &self.handle);
         let energy = energy.map(|millijoules| millijoules as f64 / 1000.0);
@@ -93,21 +77,21 @@ impl Watched {
     /// Reads the states of the GPU, and the processes on it.
     pub(super) fn look_at_states(&mut self, owners: &mut Owners) {
         let (device, whole, asked) = (&self.handle.device, self.handle.whole(), &mut self.asked);
-        let memory = memory(device, &mut asked.memory, &mut asked.memory_by_first_version);
+        let memory = memory(device, asked);
         let total = memory.as_ref().map_or(u64::MAX, |memory| memory.total);
-        let processes = processes(device, &mut asked.processes, total);
-        let shares = shares(device, asked);
+        let processes = processes(device, asked, total);
+        let shares = shares(device, asked, &mut self.shares_until);
         processes.iter().flatten().for_each(|(pid, _)| owners.see(*pid));
         shares.iter().flatten().for_each(|(pid, _)| owners.see(*pid));
         let look = States {
             at: Instant::now(),
             memory,
             processes,
-            power: asked.power.ask(|| device.power_usage()).map(|milliwatts| f64::from(milliwatts) / 1000.0),
-            sm_clock: asked.sm_clock.ask(|| whole.clock_info(Clock::SM)).map(f64::from),
-            memory_clock: asked.memory_clock.ask(|| whole.clock_info(Clock::Memory)).map(f64::from),
-            reasons: asked.reasons.ask(|| whole.current_throttle_reasons()).map(|reasons| reasons.bits()),
-            busy: asked.busy.ask(|| device.utilization_rates()).map(|shares| f64::from(shares.gpu) / 100.0),
+            power: asked.ask("power", || device.power_usage()).map(|milliwatts| f64::from(milliwatts) / 1000.0),
+            sm_clock: asked.ask("SM clock", || whole.clock_info(Clock::SM)).map(f64::from),
+            memory_clock: asked.ask("memory clock", || whole.clock_info(Clock::Memory)).map(f64::from),
+            reasons: asked.ask("reasons", || whole.current_throttle_reasons()).map(|reasons| reasons.bits()),
+            busy: asked.ask("busy", || device.utilization_rates()).map(|shares| f64::from(shares.gpu) / 100.0),
             shares,
         };
         self.busy.drain(&self.handle.device);
@@ -168,57 +152,45 @@ fn uncorrected(device: &Device<'_>) -> Told<u64> {
 /// Returns the seconds in which power and heat limited the clocks. The sources are fields 74 and 75, which count
 /// nanoseconds, or else the older call `violation_status`. Fields 251 to 273 are more detailed, but have other numbers
 /// in drivers before 580.82 (nvml-wrapper #134).
-fn throttled(device: &Device<'_>, asked: &mut Asked) -> (Told<f64>, Told<f64>) {
+fn throttled(device: &Device<'_>, asked: &mut Questions) -> (Told<f64>, Told<f64>) {
     const FIELDS: [u32; 2] = [NVML_FI_DEV_PERF_POLICY_POWER, NVML_FI_DEV_PERF_POLICY_THERMAL];
     const NANO: f64 = 1e-9;
-    let fields = asked.policies.ask(|| device.field_values_for(&FIELDS.map(FieldId)));
+    let fields = asked.ask("policies", || device.field_values_for(&FIELDS.map(FieldId)));
     let field = |at: usize| {
         let told = fields.as_ref().ok()?.get(at)?.as_ref().ok()?;
         Some(number(told.value.as_ref().ok()?) * NANO)
     };
-    let counter = |at: usize, policy: PerformancePolicy, question: &mut Question| match field(at) {
+    let mut counter = |at: usize, policy: PerformancePolicy, name: &'static str| match field(at) {
         Some(seconds) => Ok(seconds),
-        None => question.ask(|| device.violation_status(policy)).map(|told| told.violation_time as f64 * NANO),
+        None => asked.ask(name, || device.violation_status(policy)).map(|told| told.violation_time as f64 * NANO),
     };
-    (
-        counter(0, PerformancePolicy::Power, &mut asked.power_policy),
-        counter(1, PerformancePolicy::Thermal, &mut asked.heat_policy),
-    )
+    (counter(0, PerformancePolicy::Power, "power policy"), counter(1, PerformancePolicy::Thermal, "heat policy"))
 }
 
 /// Reads the memory in use, by the second version of the call if the driver has it.
-pub(super) fn memory(device: &Device<'_>, second: &mut Question, first: &mut Question) -> Told<Memory> {
-    match second.ask(|| device.memory_info()) {
+pub(super) fn memory(device: &Device<'_>, asked: &mut Questions) -> Told<Memory> {
+    match asked.ask("memory", || device.memory_info()) {
         Ok(memory) => Ok(Memory { used: memory.used, total: memory.total.saturating_sub(memory.reserved) }),
-        Err(_) if second.refusal().is_some() => {
-            first.ask(|| memory_by_first_version(device)).map(|(used, total)| Memory { used, total })
+        Err(_) if asked.is_refused("memory") => {
+            let told = asked.ask("memory by the first version", || memory_by_first_version(device));
+            told.map(|(used, total)| Memory { used, total })
         }
         Err(reason) => Err(reason),
     }
 }
 
-/// The calls that list the processes on a GPU.
-#[derive(Debug, Default)]
-pub(super) struct ProcessQuestions {
-    current: Question,
-    older: Question,
-    /// The clients of the Multi-Process Service, which the other calls list as one process: the server.
-    mps: Question,
-}
-
 /// Reads the processes that compute, with their memory. A size that exceeds the device's memory is dropped: driver
 /// 535.54 mixed up the members of the structure (nvitop #75).
-pub(super) fn processes(
-    device: &Device<'_>,
-    asked: &mut ProcessQuestions,
-    total: u64,
-) -> Told<Vec<(u32, Option<u64>)>> {
-    let told = match asked.current.ask(|| device.running_compute_processes()) {
-        Err(_) if asked.current.refusal().is_some() => asked.older.ask(|| device.running_compute_processes_v2()),
+pub(super) fn processes(device: &Device<'_>, asked: &mut Questions, total: u64) -> Told<Vec<(u32, Option<u64>)>> {
+    let told = match asked.ask("processes", || device.running_compute_processes()) {
+        Err(_) if asked.is_refused("processes") => {
+            asked.ask("processes by the second version", || device.running_compute_processes_v2())
+        }
         told => told,
     }?;
-    // A driver without this call has no client to add.
-    let clients = asked.mps.ask(|| device.mps_running_compute_processes()).unwrap_or_default();
+    // The other calls list the clients of the Multi-Process Service as one process: the server. A driver without this call has
+    // no client to add.
+    let clients = asked.ask("clients", || device.mps_running_compute_processes()).unwrap_or_default();
     let mut processes: Vec<(u32, Option<u64>)> = told
         .into_iter()
         .chain(clients)
@@ -235,15 +207,15 @@ pub(super) fn processes(
 
 /// Reads the share of time in which kernels of each process ran: the largest share in a sample since the last reading.
 /// Old samples and samples above 100% are dropped; drivers return both (nvtop #110).
-fn shares(device: &Device<'_>, asked: &mut Asked) -> Told<Vec<(u32, f64)>> {
-    let since = asked.shares_until;
-    let samples = asked.shares.ask(|| match device.process_utilization_stats(since) {
+fn shares(device: &Device<'_>, asked: &mut Questions, until: &mut u64) -> Told<Vec<(u32, f64)>> {
+    let since = *until;
+    let samples = asked.ask("shares", || match device.process_utilization_stats(since) {
         Err(NvmlError::NotFound) => Ok(Vec::new()),
         told => told,
     })?;
     let mut shares: Vec<(u32, f64)> = Vec::new();
     for sample in samples.iter().filter(|sample| sample.timestamp > since && sample.sm_util <= 100 && sample.pid != 0) {
-        asked.shares_until = asked.shares_until.max(sample.timestamp);
+        *until = sample.timestamp.max(*until);
         let share = f64::from(sample.sm_util) / 100.0;
         match shares.iter_mut().find(|(pid, _)| *pid == sample.pid) {
             Some((_, known)) => *known = known.max(share),

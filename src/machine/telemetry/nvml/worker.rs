@@ -3,43 +3,25 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use nvml_wrapper::Nvml;
 
-use super::ask::{Question, Told};
+use super::ask::{Questions, Told};
 use super::changes::Settings;
 use super::evaluate::{Circumstances, evaluate};
-use super::facts::facts;
 use super::list::{Handle, handles};
 use super::owners::{Owner, Owners};
-use super::watched::{ProcessQuestions, Watched, memory, now_in_micros, processes};
+use super::watched::{Watched, memory, now_in_micros, processes};
 use super::{GpuIdentity, Metered, Visible, Window};
-use crate::machine::telemetry::{
-    Dcgm, GpuFacts, GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES, pause_after, thread_time,
-};
+use crate::machine::telemetry::{Dcgm, GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES, pause_after, thread_time};
 
-/// A request to the thread, with the channel for the answer. The requester may have given up waiting.
-pub(super) enum Request {
-    /// List all GPUs and MIG instances.
-    List(SyncSender<Told<Vec<GpuIdentity>>>),
-    /// Read the memory of the visible GPUs, and the processes on them.
-    Read(Visible, SyncSender<Told<GpuState>>),
-    /// Read the properties and the state of all GPUs.
-    Facts(Visible, SyncSender<Told<Vec<GpuFacts>>>),
-    /// Watch a probe: the process `root` and its descendants. `idle` is the state before the probe.
-    Begin { visible: Visible, root: u32, idle: GpuState },
-    /// Read the counters and states of the watched GPUs now.
-    Look(SyncSender<()>),
-    /// Return the activity in a window; the watch goes on.
-    Now(Window, SyncSender<Told<Metered>>),
-    /// End the watch, and return the activity in a window.
-    End(Window, SyncSender<Told<Metered>>),
-}
+/// A request to the thread: its function sends the answer. The requester may have given up waiting.
+pub(super) type Request = Box<dyn FnOnce(&mut Worker) + Send>;
 
 pub(super) struct Worker {
-    nvml: &'static Nvml,
+    pub(super) nvml: &'static Nvml,
     session: Option<Session>,
     /// The settings of each GPU when this thread first used it, by UUID.
     first_settings: BTreeMap<String, Settings>,
@@ -95,7 +77,7 @@ impl Worker {
             let wait = next.map_or(LONG, |next| next.saturating_duration_since(Instant::now()));
             match requests.recv_timeout(wait) {
                 Ok(request) => {
-                    self.answer(request);
+                    request(&mut self);
                     answered.fetch_add(1, Ordering::SeqCst);
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -107,35 +89,27 @@ impl Worker {
         }
     }
 
-    fn answer(&mut self, request: Request) {
-        // An answer to a requester that gave up waiting is dropped.
-        match request {
-            Request::List(reply) => {
-                let listed = handles(self.nvml);
-                let _ = reply.send(listed.map(|found| found.into_iter().map(|handle| handle.identity).collect()));
-            }
-            Request::Read(visible, reply) => drop(reply.send(self.read(&visible))),
-            Request::Facts(visible, reply) => drop(reply.send(facts(self.nvml, &visible))),
-            Request::Begin { visible, root, idle } => {
-                self.session = Some(Session::begin(self.chosen(&visible), self.nvml, root, idle));
-            }
-            Request::Look(reply) => {
-                if let Some(session) = &mut self.session {
-                    session.look_at_all(self.nvml);
-                }
-                let _ = reply.send(());
-            }
-            Request::Now(window, reply) => drop(reply.send(self.metered(window))),
-            Request::End(window, reply) => {
-                let metered = self.metered(window);
-                self.session = None;
-                let _ = reply.send(metered);
-            }
+    /// Watches a probe: the process `root` and its descendants. `idle` is the state before the probe.
+    pub(super) fn begin(&mut self, visible: &Visible, root: u32, idle: GpuState) {
+        self.session = Some(Session::begin(self.chosen(visible), self.nvml, root, idle));
+    }
+
+    /// Reads the counters and states of the watched GPUs now.
+    pub(super) fn look(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.look_at_all(self.nvml);
         }
     }
 
+    /// Ends the watch, and returns the activity in a window.
+    pub(super) fn end(&mut self, window: Window) -> Told<Metered> {
+        let metered = self.metered(window);
+        self.session = None;
+        metered
+    }
+
     /// Returns the activity of the watched GPUs in a window.
-    fn metered(&self, window: Window) -> Told<Metered> {
+    pub(super) fn metered(&self, window: Window) -> Told<Metered> {
         let session = self.session.as_ref().ok_or("the probe was not watched")?;
         session.metered(self.nvml, window, &self.first_settings)
     }
@@ -153,17 +127,19 @@ impl Worker {
         Ok(chosen)
     }
 
-    fn read(&mut self, visible: &Visible) -> Told<GpuState> {
+    /// Reads the memory of the visible GPUs, and the processes on them.
+    pub(super) fn read(&mut self, visible: &Visible) -> Told<GpuState> {
         let mut state = GpuState::default();
         for Handle { identity, device, .. } in &self.chosen(visible)? {
-            let Ok(memory) = memory(device, &mut Question::default(), &mut Question::default()) else { continue };
+            let asked = &mut Questions::default();
+            let Ok(memory) = memory(device, asked) else { continue };
             state.gpus.push(GpuMemory {
                 place: identity.place(),
                 uuid: identity.uuid.clone(),
                 used_bytes: memory.used,
                 total_bytes: memory.total,
             });
-            let listed = processes(device, &mut ProcessQuestions::default(), memory.total);
+            let listed = processes(device, asked, memory.total);
             let uuid = &identity.uuid;
             let process = |(pid, used_bytes)| GpuProcess { uuid: uuid.clone(), pid, used_bytes };
             state.processes.extend(listed.unwrap_or_default().into_iter().map(process));

@@ -99,14 +99,9 @@ pub(super) fn last_thought(view: &View<'_>) -> Option<Thought> {
     (pace > 1 && at >= FEWEST).then_some(Thought { at, most: 2 * (pace + slots) })
 }
 
-/// Returns true if probes end faster than a thought about a whole space takes.
-pub(super) fn is_hurried(view: &View<'_>) -> bool {
-    pace(view) > 1
-}
-
 /// Returns how many trials pass from one thought to the next, rounded up to a power of two. It is one, unless a thought for each
 /// trial would take more than its [`SHARE`] of a core.
-fn pace(view: &View<'_>) -> usize {
+pub(super) fn pace(view: &View<'_>) -> usize {
     let last = view.history.trials().iter().rev().take(LAST);
     let (count, seconds) =
         last.fold((0.0, 0.0), |(count, seconds), trial| (count + 1.0, seconds + trial.elapsed.as_secs_f64()));
