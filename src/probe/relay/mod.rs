@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use super::orders::{end_within, read_line, send};
 use super::scratch::{NOTE, OWNER};
-use super::worker::{OnNode, WorkerError};
+use super::worker::error::WorkerError;
 use super::{ProbeError, locked};
 use crate::machine::Device;
 pub use serve::serve;
@@ -88,7 +88,7 @@ const GPUTUNE: &str = env!("CARGO_PKG_VERSION");
 const LONGEST_START: Duration = Duration::from_secs(120);
 
 /// The commands that start relays, each with the name of its node.
-type Commands = dyn Fn() -> Result<Vec<OnNode>, WorkerError> + Send + Sync;
+type Commands = dyn Fn() -> Result<Vec<(String, Command)>, WorkerError> + Send + Sync;
 
 /// The relays of a step; none if its processes run only on this machine. The first probe starts them. If a relay has ended, the
 /// next probe starts all of them again.
@@ -107,7 +107,10 @@ impl fmt::Debug for Relays {
 impl Relays {
     /// Returns relays that these commands start. If the device is a GPU, all nodes must have the same GPU model and
     /// driver.
-    pub fn by(commands: impl Fn() -> Result<Vec<OnNode>, WorkerError> + Send + Sync + 'static, device: Device) -> Self {
+    pub fn by(
+        commands: impl Fn() -> Result<Vec<(String, Command)>, WorkerError> + Send + Sync + 'static,
+        device: Device,
+    ) -> Self {
         Self { how: Some((Arc::new(commands), device)), running: Arc::default() }
     }
 

@@ -5,12 +5,12 @@
 //! Start with [`Node`], the driver's side; [`serve()`] is the other side.
 
 mod door;
+pub(super) mod error;
 mod launchers;
 mod node;
 mod serve;
 mod token;
 
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use crate::machine::Device;
 use crate::model::{Config, DeviceReadings, Estimate, Outcome, Progress, Settings, Slot};
 
 pub use door::{Door, Knock, dial};
+pub use error::WorkerError;
 pub use launchers::{Called, Commands, Dialling, LAUNCHERS, Launcher, OnNode, Start, Wanted, Workers};
 pub use node::{Life, Node, Remote};
 pub use serve::{Parting, Site, serve};
@@ -33,40 +34,6 @@ pub const VERSION: u32 = 1;
 /// stopped process shows within half a minute, and a machine under load does not count as lost.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 const SILENCE: Duration = Duration::from_secs(30);
-
-/// The reason why a worker or a search cannot be started or reached.
-#[derive(Debug, thiserror::Error)]
-#[error("{reason}")]
-pub struct WorkerError {
-    reason: String,
-    hint: String,
-    is_mistake: bool,
-    source: Option<io::Error>,
-}
-
-impl WorkerError {
-    fn new(reason: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { reason: reason.into(), hint: hint.into(), is_mistake: false, source: None }
-    }
-
-    fn mistake(reason: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { is_mistake: true, ..Self::new(reason, hint) }
-    }
-
-    fn caused_by(self, source: io::Error) -> Self {
-        Self { source: Some(source), ..self }
-    }
-
-    /// Returns true if the user named a wrong file or address.
-    pub fn is_mistake(&self) -> bool {
-        self.is_mistake
-    }
-
-    /// Returns the remedy.
-    pub fn hint(&self) -> &str {
-        &self.hint
-    }
-}
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
