@@ -156,10 +156,11 @@ impl HandedOut {
         self.points.pop_if(|(last, _)| *last == at);
         self.points.push((at, before + samples));
         if self.points.len() == KEPT {
+            // Keep the newest point: the next point adds to its count.
             let mut place = 0;
             self.points.retain(|_| {
                 place += 1;
-                place % 2 == 1
+                place % 2 == 0
             });
         }
     }
@@ -229,6 +230,17 @@ mod tests {
             }
         }
         assert!(totals.metrics.len() <= 256 && totals.phases.len() <= 256);
+    }
+
+    #[test]
+    fn the_newest_samples_stay_when_points_are_dropped() {
+        let begin = Instant::now();
+        let at = |second: usize| begin + Duration::from_secs(second as u64);
+        let mut handed_out = HandedOut::default();
+        (1..KEPT).for_each(|second| handed_out.push(at(second), Some(0.0)));
+        handed_out.push(at(KEPT), Some(64.0));
+        assert!(handed_out.points.len() < KEPT);
+        assert_eq!(handed_out.rate((at(KEPT - 4), at(KEPT))), Some(16.0));
     }
 
     #[test]

@@ -27,6 +27,7 @@ sys.path.insert(0, str(harness.PYTHON))
 from card import tensors  # noqa: E402
 from gputune._hook import memory_snapshot, step_queue  # noqa: E402
 from gputune._hook.install import TARGETS  # noqa: E402
+from gputune._hook.memory import Memory as MemoryReports  # noqa: E402
 
 DEVICE = harness.DEVICE if harness.DEVICE != "cpu" else harness.STAND_IN
 
@@ -386,6 +387,7 @@ class Memory(OnADevice):
     def test_a_script_that_reports_its_steps_leaves_the_memory_to_the_hook(self):
         result = self.run_memory(OWN_STEPS=1, TUNING=20)
         self.assertEqual((result.code, result.errors), (0, []), result.output)
+        self.assertEqual(len(result.steps), 40, "all steps are the script's")
         self.assertTrue(all("in_use" in event for event in result.named("memory")), "all reports are the hook's")
         resets = [entry for entry in result.card if (entry["kind"], entry["name"]) == ("memory", "reset_peak_memory_stats")]
         self.assertEqual((len(resets), self.peaks(result)[-1][2]), (1, 3.0))
@@ -454,6 +456,17 @@ class Memory(OnADevice):
             ), mock.patch.object(torch.cuda.memory, "_dump_snapshot", lambda path: Path(path).write_bytes(b"12345")):
                 memory_snapshot.MemorySnapshot().write()
                 self.assertEqual(os.listdir(folder), ["memory.pickle"] if is_kept else [])
+
+    def test_a_failed_allocation_is_reported_once_ahead_of_the_next_report(self):
+        session, stats = mock.Mock(), {"num_ooms": 2}
+        module = mock.Mock(**{"device_count.return_value": 1, "memory_stats.return_value": stats})
+        memory = MemoryReports(session, mock.Mock())
+        memory._module = module
+        self.assertTrue(memory.report_failures() and memory.report_failures())
+        session.send.assert_called_once_with("memory", device=0, failures=2)
+        stats["num_ooms"] = 3
+        self.assertTrue(memory.report_failures())
+        session.send.assert_called_with("memory", device=0, failures=1)
 
     def test_a_missing_engine_is_lack_of_memory_only_if_an_allocation_has_just_failed(self):
         for env, kinds, has_failed in (

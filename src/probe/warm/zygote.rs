@@ -128,9 +128,7 @@ impl Zygote {
         });
         // Pass the task in a file: the zygote must import during the second probe, while nobody accepts its connection.
         fs::write(address.with_extension("json"), task.to_string()).map_err(told)?;
-        // The log of the output during imports is only needed after a failure.
-        let logs = folder.join("logs");
-        let log = fs::create_dir_all(&logs).and_then(|()| File::create(logs.join("zygote.log"))).map_err(told)?;
+        let log = open_log(&folder.join("logs")).map_err(told)?;
         let (sender, reports) = sync_channel(16);
         let supervised =
             Supervised::start(&step.supervisor, &order, log.as_fd(), sender, |report| report).map_err(told)?;
@@ -266,6 +264,13 @@ fn its_environment(env: &BTreeMap<String, String>, scratch: &Path, address: &Pat
     its_env
 }
 
+/// Opens the log of the output during imports, which is only needed after a failure. Zygotes that live at the same time
+/// append to the same log.
+fn open_log(logs: &Path) -> io::Result<File> {
+    fs::create_dir_all(logs)?;
+    File::options().append(true).create(true).open(logs.join("zygote.log"))
+}
+
 fn stamp(path: &Path) -> Option<Stamp> {
     let status = fs::metadata(path).ok()?;
     Some((status.mtime().checked_mul(1_000_000_000)?.checked_add(status.mtime_nsec())?, status.len()))
@@ -320,5 +325,23 @@ impl Link {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_second_zygote_keeps_the_log_of_the_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let logs = folder.path().join("logs");
+        let (mut first, mut second) = (open_log(&logs).unwrap(), open_log(&logs).unwrap());
+        first.write_all(b"one\n").unwrap();
+        second.write_all(b"two\n").unwrap();
+        first.write_all(b"three\n").unwrap();
+        assert_eq!(fs::read_to_string(logs.join("zygote.log")).unwrap(), "one\ntwo\nthree\n");
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::{Asked, Ended, FromWorker, HEARTBEAT, Hello, News, NoTime, Refusal, Refused, SILENCE, ToWorker, Welcome};
@@ -89,10 +90,10 @@ pub fn serve(
             longest: Arc::clone(&longest),
             output: Arc::clone(&output),
         };
-        std::thread::spawn(move || worker.run(&asked));
-        (sender, stopped)
+        let thread = std::thread::spawn(move || worker.run(&asked));
+        ((sender, stopped), thread)
     };
-    let slots: Vec<(Sender<Box<Asked>>, Arc<AtomicU64>)> = probers.into_iter().map(slot).collect();
+    let (slots, threads): (Vec<_>, Vec<_>) = probers.into_iter().map(slot).unzip();
     let (sender, heard) = channel();
     std::thread::spawn(move || {
         while let Ok(Some(line)) = read_line::<ToWorker>(&mut input) {
@@ -116,8 +117,18 @@ pub fn serve(
         if last.elapsed() > SILENCE + SILENCE {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the driver is silent"));
         }
+        check(&threads)?;
         say(&output, &FromWorker::Heartbeat)?;
     }
+}
+
+/// Returns an error if the thread of a slot has ended, as after a panic. The driver would wait for the slot's answer as long
+/// as it hears heartbeats.
+fn check(threads: &[JoinHandle<()>]) -> io::Result<()> {
+    if threads.iter().any(JoinHandle::is_finished) {
+        return Err(io::Error::other("a slot of this worker has failed"));
+    }
+    Ok(())
 }
 
 fn obey(line: ToWorker, slots: &[(Sender<Box<Asked>>, Arc<AtomicU64>)]) {
@@ -238,4 +249,26 @@ fn tail(log: &Path) -> String {
         Ok(bytes)
     };
     String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_that_panics_ends_the_worker() {
+        let (sender, asked) = channel::<()>();
+        let waits = std::thread::spawn(move || {
+            let _ = asked.recv();
+        });
+        let panics: JoinHandle<()> = std::thread::spawn(|| panic!("as asked"));
+        while !panics.is_finished() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut threads = vec![waits];
+        assert!(check(&threads).is_ok());
+        threads.push(panics);
+        assert!(check(&threads).is_err());
+        drop(sender);
+    }
 }
