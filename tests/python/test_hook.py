@@ -73,10 +73,6 @@ class Steps(unittest.TestCase):
         self.assertEqual({step["samples"] for step in result.steps}, {24})
         self.assertEqual(result.phases, PHASES - {"data_wait"})
 
-    def test_a_script_that_reports_its_steps_is_the_only_one_to_report_them(self):
-        result = harness.run("no_loader.py", stop_after=None, env={"OWN_STEPS": "1"})
-        self.assertEqual((result.code, len(result.steps)), (0, 200), result.output)
-
     def test_a_closure_stays_where_it_was_given(self):
         result = harness.run("closure.py", stop_after=None)
         self.assertIn("trained", result.output)

@@ -70,12 +70,6 @@ class Session:
         if reporter is not None and waiting:
             reporter.send_all(waiting)
 
-    def connect(self) -> None:
-        """Connects to gputune, unless an event was sent before."""
-        reporter = Reporter.current()
-        if reporter is not None:
-            reporter.send_all([])
-
     @property
     def is_ours(self) -> bool:
         """True in the hooked process, and in a child that trains."""

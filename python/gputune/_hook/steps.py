@@ -105,9 +105,7 @@ class Steps:
         stopping.flush = self.flush
 
     def add_forward(self, args: Any, kwargs: Any) -> None:
-        """Counts a call of a training module. The first call after the first step reports this step."""
-        if self.number == 1 and self._session.is_ours and not self._phases.clock.is_capturing():
-            self._report()
+        """Counts a call of a training module."""
         self._forwards += 1
         self.samples.add_input(args, kwargs)
 
@@ -221,15 +219,13 @@ class Steps:
             self._edge = now
             self._losses.want()
         self._report_memory(now, is_edge)
-        # After the first step, the script may still call `gputune.step`, which then reports this step.
-        if self.number > 1 and (self._phases.last_end is not None or is_edge):
+        if self._phases.last_end is not None or is_edge:
             self._report()
         if self._is_warm_up_over() and not clock.is_capturing():
             self._end_warm_up()
         if is_edge:
             self._at_edge(False)
         if self.number == 1:
-            self._session.connect()
             _client.at_exit(self.flush, 0)  # after the connection exists, so that this runs before its `bye`
         for ending in self.endings:
             ending(bool(marks))
