@@ -13,7 +13,7 @@ use gputune::search::Conditions;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::exit::Failed;
+use super::exit::{Exit, Failed};
 
 /// Makes this process the parent of all processes of its probes, and returns the flag of [`stop_flag`].
 pub(super) fn before_probes() -> io::Result<Arc<AtomicBool>> {
@@ -64,7 +64,7 @@ fn leave() {
     super::live::restore();
     // Continues stopped supervisors, so that they notice that gputune is gone.
     supervisor::wake_all();
-    std::process::exit(130)
+    std::process::exit(Exit::Interrupted.code().into())
 }
 
 /// The time between two checks for edits.
