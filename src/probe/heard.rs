@@ -6,13 +6,13 @@ use std::time::Instant;
 
 use super::ledger::StepKind;
 use super::measuring::throughput::EPOCH;
-use super::measuring::window::{DATA_WAIT, EVALUATION, StepReport, Window};
+use super::measuring::window::{DATA_WAIT, StepReport, Window};
 use super::orders::{Ending, Report, start_error};
 use super::protocol::{ErrorKind, Event};
 use super::ranks::Ranks;
 use super::totals::{HandedOut, Totals};
 use super::{CommandStep, ProbeError, Rate, terminal};
-use crate::model::{Account, FLOPS, Facts};
+use crate::model::{Account, EVALUATION, FLOPS, Facts};
 
 pub(super) enum Message {
     Event {

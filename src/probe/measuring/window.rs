@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::printed::Printed;
 use super::running_mean::Stretch;
 use super::throughput::{Before, EPOCH, Observation, Throughput, behind_compilations, count, exceptions};
+use crate::model::EVALUATION;
 use crate::probe::stats::Work;
 
 /// The largest number of observations. If there are more, neighbours are added up, so that memory stays bounded.
@@ -12,8 +13,6 @@ const KEPT: usize = 1 << 14;
 
 /// The phase in which a step waits for its data.
 pub(in crate::probe) const DATA_WAIT: &str = "data_wait";
-
-pub(in crate::probe) const EVALUATION: &str = "evaluation";
 
 /// A step as it was reported, in the units of [`Observation`].
 #[derive(Debug, Clone, Copy)]
