@@ -18,22 +18,17 @@ pub(super) use environment::{
 use failure_texts::{Meaning, shortage};
 use traceback::{Exception, Line};
 
-/// Evidence about memory and lost processes, from the kernel, the framework's allocator and the ranks.
 #[derive(Default)]
 pub(super) struct MemoryFacts {
-    /// True if the kernel killed a process for lack of memory during the probe.
     pub(super) oom_killed: bool,
-    /// A message if shared memory was full.
     pub(super) shared_is_full: Option<String>,
     /// The probe's processes.
     pub(super) own: BTreeSet<u32>,
-    /// True if the framework's allocator reported failed allocations at the end.
     pub(super) has_failed_allocations: bool,
     /// A rank that closed its connection without an orderly end.
     pub(super) lost_rank: Option<u32>,
 }
 
-/// All the evidence about the end of a process.
 pub(super) struct Evidence<'e> {
     pub(super) ending: Ending,
     pub(super) last_lines: &'e [String],
@@ -45,9 +40,7 @@ pub(super) struct Evidence<'e> {
     pub(super) ranks: u32,
     /// The number of processes that still existed when the command ended.
     pub(super) leftovers: usize,
-    /// The number of lines on the socket that are not events.
     pub(super) bad_lines: u64,
-    /// The script's option for the length of the training, if it has such an option.
     pub(super) length_option: Option<&'e str>,
 }
 
@@ -158,7 +151,6 @@ pub(super) fn bad_lines_words(count: u64) -> String {
     if count == 0 { String::new() } else { format!("; {count} lines on the socket were no events") }
 }
 
-/// Finds the memory that ran out, and the evidence for it.
 pub(super) fn out_of_memory(lines: &[String], facts: &MemoryFacts) -> Option<(Memory, String)> {
     match decisive_line(lines) {
         Some((Meaning::OutOfMemory(memory), line)) => {
@@ -182,7 +174,6 @@ pub(super) fn out_of_memory(lines: &[String], facts: &MemoryFacts) -> Option<(Me
     }
 }
 
-/// Recognises that the kernel killed a rank of a distributed job for lack of memory.
 fn killed_rank(lines: &[String], facts: &MemoryFacts) -> Option<(Memory, String)> {
     let cause = ended_by::root_cause(lines).filter(|cause| cause.ending.killed()).map(|cause| cause.rank);
     let rank = cause.or(facts.lost_rank).filter(|_| facts.oom_killed)?;
@@ -305,7 +296,6 @@ fn abort_words(lines: &[String]) -> Option<String> {
     words.map(|line| line.trim_start_matches("what():").trim().to_owned()).next()
 }
 
-/// Returns a failure with the last lines of the output.
 pub(super) fn failure(reason: String, last_lines: &[String]) -> Failure {
     Failure { reason, last_lines: shown(last_lines), ..Failure::default() }
 }
@@ -327,7 +317,6 @@ pub(super) fn shown(last_lines: &[String]) -> Vec<String> {
     last_lines[from..].iter().map(|line| cut(line)).collect()
 }
 
-/// Cuts a string to a readable length.
 fn cut(text: &str) -> String {
     const LONGEST: usize = 500;
     match text.char_indices().nth(LONGEST) {

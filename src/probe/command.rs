@@ -54,7 +54,6 @@ pub struct CommandProber {
     stable: Stable,
     /// True if a process failed next to held processes but succeeded alone. From then on, no process is held.
     is_alone: bool,
-    /// Forks probes from a process that has already done the imports.
     warm: Warm,
     /// The protection of files that the probe does not own, once found. It is dropped after the processes.
     protection: Option<Protection>,
@@ -115,7 +114,6 @@ impl CommandProber {
         Idle::read(if step.is_gpu { GpuMeter::shared().ok() } else { None })
     }
 
-    /// Returns the reason if a job cannot run at all.
     fn refusal(&self, job: &Job<'_>) -> Option<String> {
         let CommandStep { template, rate, samples_per_step, .. } = &*self.step;
         let needs = || as_it_is_needs(template, rate, samples_per_step.as_ref(), job.settings);
@@ -125,7 +123,6 @@ impl CommandProber {
             .or_else(|| job.experiment.and_then(|asked| asked.refusal(template.apply.adapter)))
     }
 
-    /// Returns the GPUs that the step sees according to its environment.
     fn visible(&self, job: &Job<'_>) -> Visible {
         let folder = Self::probe_dir(&self.folder, job.number);
         let env = self.step.template.render(job.settings, &self.step.gputune, &folder).env;

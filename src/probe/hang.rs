@@ -55,7 +55,6 @@ pub(super) fn ask(folder: &Path, pids: &BTreeMap<u32, u32>, living: &[u32], go_o
     if answers.is_empty() { stopped(living) } else { told(&answers) }
 }
 
-/// A process that was asked for its stacks.
 struct Asked {
     rank: u32,
     file: PathBuf,

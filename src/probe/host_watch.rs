@@ -120,7 +120,6 @@ impl HostWatch {
         seen.holds(held);
     }
 
-    /// Checks the machine's memory if a check is due.
     pub(super) fn look(&mut self, now: Instant) -> ControlFlow<Shortage> {
         self.seen().shared.glance();
         if self.next.is_some_and(|next| now < next) {
@@ -194,12 +193,10 @@ impl HostWatch {
         self.total_bytes
     }
 
-    /// Returns the largest use of `/dev/shm` by the probe's processes.
     pub(super) fn shared_peak_bytes(&self) -> u64 {
         self.seen().shared.peak_bytes()
     }
 
-    /// Returns a message if `/dev/shm` was full.
     pub(super) fn shared_is_full(&self) -> Option<String> {
         self.seen().shared.full()
     }

@@ -15,7 +15,6 @@ use super::ProbeError;
 use super::cgroup::Cgroup;
 use crate::machine::process_table;
 
-/// The prefix of all scratch folders.
 pub(super) const PREFIX: &str = "gputune-";
 
 /// The file that is locked while the folder's gputune lives.

@@ -94,7 +94,6 @@ impl Totals {
         self.memory.has_failed_allocations()
     }
 
-    /// Makes the measurement from these reports and a throughput.
     pub(super) fn measurement(&self, throughput: &Throughput, unit: &str) -> Measurement {
         // A printed rate stands for several steps, so scale the numbers of `throughput` to the steps of these reports.
         let steady = throughput.steps_after_warmup().max(1);

@@ -94,13 +94,11 @@ pub(in super::super) fn first_ending(ending: Ending, lines: &[String]) -> Ending
     ended_by::root_cause(lines).map_or(ending, |cause| cause.ending)
 }
 
-/// Returns a program's ending and its last words.
 pub(in super::super) fn with_last_words(ending: Ending, lines: &[String]) -> String {
     let words = says_usage_error(lines).map(|line| line.trim().to_owned()).or_else(|| last_words(lines));
     words.map_or_else(|| ending.to_string(), |words| super::cut(&format!("{ending}: {words}")))
 }
 
-/// The question of a script that asked for input.
 #[derive(Debug, Default, Clone, Copy)]
 pub(in super::super) struct Question<'a> {
     /// The script's line that asked, if the hook noted it; empty if the line is unknown.

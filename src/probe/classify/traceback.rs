@@ -3,7 +3,6 @@
 /// A line without the prefix of a launcher of several processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Line<'l> {
-    /// The rank that the prefix names.
     pub(super) rank: Option<u32>,
     pub(super) text: &'l str,
 }
@@ -46,7 +45,6 @@ pub(super) fn is_noise(line: &str) -> bool {
     line.trim().is_empty() || PARTS.iter().any(|part| line.contains(part)) || is_progress_bar()
 }
 
-/// An exception in the output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Exception {
     /// Its class and the first line of its message.
@@ -55,13 +53,11 @@ pub(super) struct Exception {
     pub(super) at: usize,
     /// True if the previous exception caused it, according to Python (`raise ... from ...`).
     pub(super) is_caused: bool,
-    /// The rank that raised it, if the output names the rank.
     pub(super) rank: Option<u32>,
     /// True if the program continued regardless, according to Python.
     is_ignored: bool,
     /// True if it comes from a process that `multiprocessing` started, or from a thread other than the main thread.
     pub(super) is_of_child: bool,
-    /// The data worker that raised it.
     pub(super) worker: Option<u32>,
     /// True if it was raised while a process was being started.
     pub(super) at_start_of_process: bool,
@@ -74,7 +70,6 @@ pub(super) fn is_bare(line: &str) -> bool {
     line.trim_end().ends_with(':') && !line.trim().contains(' ')
 }
 
-/// Returns all exceptions in the order of the output.
 pub(super) fn exceptions(lines: &[String]) -> Vec<Exception> {
     let mut found = Vec::new();
     // Each rank has its own open traceback, because ranks print at the same time.

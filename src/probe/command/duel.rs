@@ -14,7 +14,6 @@ use super::{CommandProber, Job, ProbeError, Rate};
 use crate::model::{Failure, Outcome};
 use turn::{Turn, in_words, warming};
 
-/// The result of trying one way to run a duel.
 enum Tried {
     Over(DuelEnd),
     Cannot(String),

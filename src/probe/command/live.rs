@@ -211,7 +211,6 @@ impl Live {
     }
 }
 
-/// Returns the targets whose values differ.
 fn changes(step: &CommandStep, from: &Settings, to: &Settings) -> Vec<Applied> {
     let differs = |applied: &&Applied| from.get(&applied.parameter) != to.get(&applied.parameter);
     step.template.apply.applied.iter().filter(differs).cloned().collect()

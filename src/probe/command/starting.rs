@@ -97,16 +97,9 @@ pub(super) fn writes_of(
     Ok(scratch)
 }
 
-/// How one process of a probe is started.
 pub(super) enum Process<'w> {
-    Fresh {
-        /// True if the process reports its imports.
-        tells_imports: bool,
-    },
-    Forked {
-        warm: &'w mut Warm,
-        zygote: usize,
-    },
+    Fresh { tells_imports: bool },
+    Forked { warm: &'w mut Warm, zygote: usize },
 }
 
 impl Process<'_> {

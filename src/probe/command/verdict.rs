@@ -27,7 +27,6 @@ pub(super) enum Verdict {
     /// The number of processes is wrong, or a process is gone.
     Ranks(String),
     Disturbed(String),
-    /// The probe wrote more than it may.
     ScratchFull(String),
 }
 
@@ -277,7 +276,6 @@ impl Session {
 
     /// Names the printed line that most likely has the rate, or says that nothing was printed.
     fn nearest(&self, last_lines: &[String]) -> String {
-        /// Number of characters shown.
         const SHOWN: usize = 100;
         let Rate::Pattern { .. } = self.step.rate else { return String::new() };
         if last_lines.is_empty() {

@@ -32,12 +32,10 @@ const TAIL: f64 = 0.025;
 pub(in crate::probe) struct Levels {
     /// One number for each round and side.
     rounds: Vec<Vec<f64>>,
-    /// The error probability at each end of an interval.
     tail: f64,
 }
 
 impl Levels {
-    /// Reads the blocks of `sides` sides.
     pub(in crate::probe) fn of(blocks: &[Block], way: Way, sides: usize) -> Self {
         let rounds: Vec<&[Block]> = complete(blocks, way, sides).collect();
         let of_side = |side: Side| {

@@ -25,7 +25,6 @@ pub(in super::super) struct Supervised {
     link: UnixStream,
     pid: Pid,
     process: Process,
-    /// True if the supervisor reported that no process is left.
     is_clean: Arc<AtomicBool>,
     /// Reads the supervisor's reports until it is gone.
     reader: Option<JoinHandle<()>>,

@@ -28,7 +28,6 @@ const MOST_FAILURES: u32 = 2;
 /// pays off from the second fork on. The third import time leaves room for imports that take longer during a probe.
 const WORTH_IMPORTS: u32 = 3;
 
-/// The warm starts of a search.
 #[derive(Default)]
 pub(super) struct Warm {
     state: State,
@@ -39,12 +38,9 @@ pub(super) struct Warm {
 
 #[derive(Default)]
 enum State {
-    /// No probe has reported its imports.
     #[default]
     Unknown,
-    /// A fresh probe has reported its imports.
     Known(Box<Known>),
-    /// All probes start fresh.
     Off,
 }
 
@@ -71,15 +67,9 @@ impl Known {
 /// The imports that a fresh probe reported, or the reason why no zygote can run the command.
 pub(super) type Told = Result<Imports, String>;
 
-/// The way to start a probe.
 pub(super) enum Way {
-    Fresh {
-        /// True if the process must report its imports.
-        tells_imports: bool,
-    },
-    /// Forked from this zygote.
+    Fresh { tells_imports: bool },
     Warm { zygote: usize },
-    /// The caller stops waiting.
     Interrupted,
 }
 
@@ -164,7 +154,6 @@ impl Warm {
         if let State::Known(known) = &mut self.state { Some(known) } else { None }
     }
 
-    /// Returns a zygote that fits these variables.
     pub(super) fn ready(&mut self, env: &BTreeMap<String, String>) -> Option<usize> {
         self.known()?.fitting(env)
     }

@@ -57,7 +57,6 @@ pub(in crate::probe) struct Zygote {
 /// changed.
 type Stamp = (i64, u64);
 
-/// The answer of a zygote.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Answer {
@@ -162,7 +161,6 @@ impl Zygote {
         self.pid
     }
 
-    /// Returns true if the zygote can still fork.
     pub(super) fn is_alive(&mut self) -> bool {
         loop {
             match self.reports.try_recv() {

@@ -73,13 +73,9 @@ impl WorkerError {
 enum ToWorker {
     Hello(Hello),
     Probe(Box<Asked>),
-    Stop {
-        slot: usize,
-        attempt: u64,
-    },
+    Stop { slot: usize, attempt: u64 },
     Heartbeat,
     Goodbye,
-    /// The worker is rejected.
     Refused(Refusal),
 }
 
@@ -141,7 +137,6 @@ struct Asked {
     /// The request's number, which rises with each request of this driver. The worker's answers repeat it. An answer
     /// with another number belongs to an earlier request and is ignored.
     attempt: u64,
-    /// The number of the trial.
     number: u32,
     config: Config,
     settings: Settings,

@@ -133,7 +133,6 @@ fn unescaped(field: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns true if another mount lies below the folder.
 pub(super) fn any_below(mounts: &[Mount], folder: &Path) -> bool {
     mounts.iter().any(|mount| mount.target != folder && mount.target.starts_with(folder))
 }
@@ -242,7 +241,6 @@ fn subfolders(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
 }
 
-/// Returns the mount that contains a folder.
 pub(super) fn mount_of<'m>(folder: &Path, mounts: &'m [Mount]) -> Option<&'m Mount> {
     let holding = mounts.iter().filter(|mount| folder.starts_with(&mount.target));
     holding.max_by_key(|mount| mount.target.components().count())

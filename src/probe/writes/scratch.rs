@@ -43,7 +43,6 @@ pub(super) struct Scratch {
     pipes: Vec<PathBuf>,
     /// The working folder, the home, and the folders that the command names.
     near: Vec<PathBuf>,
-    /// The bytes that a probe may write.
     most_bytes: u64,
     /// The bytes that were free when the search began.
     free_bytes: u64,
