@@ -106,8 +106,8 @@ pub(super) struct Stop {
     pub(super) at_once: bool,
 }
 
-/// A supervisor's report. At `Ended`, `leftovers` of the command's processes still exist. At `Clean`, no process is left
-/// except the `survivors`, which even SIGKILL did not end.
+/// A supervisor's report. At `Ended`, `leftovers` of the command's processes still exist. At `Clean`, no process is
+/// left except the `survivors`, which even SIGKILL did not end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Report {

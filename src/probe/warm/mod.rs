@@ -229,26 +229,8 @@ const FILE: &str = "imports.json";
 
 /// The prefixes of variables that libraries read while they load, unseen by Python: the dynamic linker and allocator, OpenMP and
 /// BLAS, Python itself, torch, time zone and language.
-const LOAD_TIME: &[&str] = &[
-    "ATEN_",
-    "BLIS_",
-    "DNNL_",
-    "GLIBC_",
-    "GOMP_",
-    "KMP_",
-    "LANG",
-    "LC_",
-    "LD_",
-    "MALLOC_",
-    "MKL_",
-    "OMP_",
-    "ONEDNN_",
-    "OPENBLAS_",
-    "PYTHON",
-    "PYTORCH_",
-    "TORCH",
-    "TZ",
-];
+const LOAD_TIME: &str = "ATEN_ BLIS_ DNNL_ GLIBC_ GOMP_ KMP_ LANG LC_ LD_ MALLOC_ MKL_ OMP_ ONEDNN_ OPENBLAS_ PYTHON \
+    PYTORCH_ TORCH TZ";
 
 /// The facts about the first probe that the zygote needs.
 #[derive(Debug, Clone, Deserialize)]

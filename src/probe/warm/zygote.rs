@@ -115,7 +115,7 @@ impl Zygote {
         let task = json!({
             "modules": imports.modules,
             "environment": imports.environment,
-            "load_time": LOAD_TIME,
+            "load_time": LOAD_TIME.split(' ').collect::<Vec<_>>(),
             "own": own_variables(),
             "options": imports.options,
             "supervisor": step.supervisor.canonicalize().map_err(told)?,
@@ -152,7 +152,7 @@ impl Zygote {
     /// Returns true if a probe with these variables may be forked from the zygote: variables read at import have the same values.
     pub(super) fn fits(&self, env: &BTreeMap<String, String>) -> bool {
         let is_read =
-            |name: &&String| self.reads.contains(*name) || LOAD_TIME.iter().any(|front| name.starts_with(front));
+            |name: &&String| self.reads.contains(*name) || LOAD_TIME.split(' ').any(|front| name.starts_with(front));
         env.keys().chain(self.env.keys()).filter(is_read).all(|name| env.get(name) == self.env.get(name))
     }
 

@@ -43,30 +43,8 @@ impl Mount {
 }
 
 /// The kernel's own file systems (`nodev` in /proc/filesystems), which hold no files of users.
-const OF_THE_KERNEL: &[&str] = &[
-    "proc",
-    "sysfs",
-    "devtmpfs",
-    "devpts",
-    "cgroup",
-    "cgroup2",
-    "mqueue",
-    "debugfs",
-    "tracefs",
-    "securityfs",
-    "pstore",
-    "bpf",
-    "configfs",
-    "fusectl",
-    "hugetlbfs",
-    "efivarfs",
-    "binfmt_misc",
-    "autofs",
-    "rpc_pipefs",
-    "nsfs",
-    "fuse.lxcfs",
-    "fuse.portal",
-];
+const OF_THE_KERNEL: &str = "proc sysfs devtmpfs devpts cgroup cgroup2 mqueue debugfs tracefs securityfs pstore bpf \
+    configfs fusectl hugetlbfs efivarfs binfmt_misc autofs rpc_pipefs nsfs fuse.lxcfs fuse.portal";
 
 /// Folders of devices, the kernel and running services (FHS 3.0, sections 3.5, 3.15 and 6.1). Every mount in these folders is
 /// [`Kind::System`].
@@ -96,8 +74,8 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let file_system = String::from_utf8_lossy(rest.next()?).into_owned();
     let of_super = String::from_utf8_lossy(rest.nth(1).unwrap_or_default()).into_owned();
     let is_read_only = [&options, &of_super].iter().any(|list| list.split(',').any(|option| option == "ro"));
-    let is_system =
-        OF_THE_KERNEL.contains(&file_system.as_str()) || OF_SERVICES.iter().any(|folder| target.starts_with(folder));
+    let is_system = OF_THE_KERNEL.split(' ').any(|of_kernel| of_kernel == file_system)
+        || OF_SERVICES.iter().any(|folder| target.starts_with(folder));
     let kind = match file_system.as_str() {
         _ if is_system => Kind::System,
         "tmpfs" | "ramfs" => Kind::Memory,
