@@ -244,7 +244,6 @@ fn same_memory(own: &Measurement, live: &Measurement) -> Result<(), String> {
     const SEGMENTS: f64 = 3.0 * 20.0 * 1024.0 * 1024.0;
     let is_of_device = own.facts.text("device").is_some_and(|device| device != "cpu");
     let (Some(before), Some(now)) = (own.memory.peak_bytes, live.memory.peak_bytes) else { return Ok(()) };
-    #[expect(clippy::cast_precision_loss, reason = "bytes of a device")]
     let (before, now) = (before as f64, now as f64);
     if !is_of_device || (now - before).abs() <= (WIDEST * before).max(SEGMENTS) {
         return Ok(());

@@ -261,13 +261,11 @@ pub(super) fn in_words(outcome: &Outcome) -> String {
 /// The most workers that are assumed to deliver one after the other: a round number, so that blocks are not too long.
 const MOST_IN_A_ROW: u64 = 64;
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count; other numbers saturate")]
 fn whole(number: f64) -> u64 {
     number as u64
 }
 
 /// Converts a count to a number. A count of 0 becomes 1, so that divisions are safe.
-#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
 fn as_number(count: u64) -> f64 {
     count.max(1) as f64
 }
