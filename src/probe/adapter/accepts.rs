@@ -74,8 +74,7 @@ fn listed(words: &[String]) -> String {
     }
 }
 
-/// Returns true if a string has the format `key:value,key:value`. A value may be a list in brackets (PyTorch's notes on
-/// CUDA semantics, "Optimizing memory usage").
+/// Returns true for `key:value,key:value`; a value may be a list in brackets (PyTorch's notes on CUDA semantics).
 fn is_allocator_config(text: &str) -> bool {
     static ENTRIES: LazyLock<Option<Regex>> = LazyLock::new(|| {
         let entry = r"[A-Za-z0-9_]+:(?:\[[^\[\] \x00]*\]|[^,\[ \x00])+";

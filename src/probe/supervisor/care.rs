@@ -12,8 +12,7 @@ use crate::machine::{
     shared::files_of,
 };
 
-/// The time limit for ending processes without their supervisor. SIGKILL takes milliseconds, unless a process waits for a driver or
-/// a file system. Round numbers: 400 rounds of 5 ms are two seconds.
+/// How long processes may take to end without their supervisor: two seconds. SIGKILL usually takes milliseconds.
 const ROUNDS: u32 = 400;
 const ROUND: Duration = Duration::from_millis(5);
 
@@ -26,15 +25,13 @@ pub(in super::super) struct Care {
 }
 
 impl Care {
-    /// Continues the supervisor of a running probe if it stays stopped for `PATIENCE`. A batch system that stops a
-    /// whole job also stops this process within that time.
+    /// Continues a supervisor that stays stopped for `PATIENCE`: a batch system would stop this process by then.
     pub(in super::super) fn look(&mut self, supervised: &Supervised, now: Instant) {
         const PATIENCE: Duration = Duration::from_secs(1);
         self.look_after(supervised.pid(), now, PATIENCE);
     }
 
-    /// Checks the supervisor while it ends the probe. Returns true if waiting is hopeless, because the supervisor is
-    /// stopped again each time.
+    /// Checks the supervisor while it ends the probe. Returns true if it is stopped again and again.
     pub(in super::super) fn look_in_haste(&mut self, supervised: &Supervised, now: Instant) -> bool {
         const MOST: u32 = 5;
         self.look_after(supervised.pid(), now, Duration::ZERO);
