@@ -47,7 +47,7 @@ pub use care::wake_all;
 pub(super) use care::{Care, end_tree, remember_shared};
 use care::{end_orphans, kill_tree, orphans};
 use launch::{Foundling, answer, hold, launch};
-pub(super) use supervised::Supervised;
+pub(super) use supervised::{Supervised, Tell};
 
 /// The first arguments that choose a role.
 const SUPERVISE: &str = "__supervise";

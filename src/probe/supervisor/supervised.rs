@@ -8,7 +8,6 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -30,6 +29,9 @@ pub(in super::super) struct Supervised {
     reader: Option<JoinHandle<()>>,
 }
 
+/// Passes on a supervisor's report, or `None` when the supervisor is gone. Returns false if nobody listens.
+pub(in super::super) type Tell = Box<dyn Fn(Option<Report>) -> bool + Send>;
+
 /// The supervisors that this process has started and not yet waited for.
 static LIVING: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
@@ -40,13 +42,12 @@ enum Process {
 }
 
 impl Supervised {
-    /// Starts a supervisor that carries out the order. Its reports go into the channel.
-    pub(in super::super) fn start<M: Send + 'static>(
+    /// Starts a supervisor that carries out the order.
+    pub(in super::super) fn start(
         executable: &Path,
         order: &Order,
         output: BorrowedFd<'_>,
-        reports: SyncSender<M>,
-        wrap: fn(Option<Report>) -> M,
+        tell: Tell,
     ) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         // This lock keeps the new supervisor from being taken for an orphan before it is registered.
@@ -61,28 +62,15 @@ impl Supervised {
             .spawn()?;
         living.insert(process.id());
         drop(living);
-        Self::begin(ours, pid_of(process.id())?, Process::Own(process), order, reports, wrap)
+        Self::begin(ours, pid_of(process.id())?, Process::Own(process), order, tell)
     }
 
     /// Gives the order to a supervisor that a zygote forked, at the other end of `link`.
-    pub(in super::super) fn forked<M: Send + 'static>(
-        link: UnixStream,
-        pid: u32,
-        order: &Order,
-        reports: SyncSender<M>,
-        wrap: fn(Option<Report>) -> M,
-    ) -> io::Result<Self> {
-        Self::begin(link, pid_of(pid)?, Process::OfZygote(started(pid)), order, reports, wrap)
+    pub(in super::super) fn forked(link: UnixStream, pid: u32, order: &Order, tell: Tell) -> io::Result<Self> {
+        Self::begin(link, pid_of(pid)?, Process::OfZygote(started(pid)), order, tell)
     }
 
-    fn begin<M: Send + 'static>(
-        link: UnixStream,
-        pid: Pid,
-        process: Process,
-        order: &Order,
-        reports: SyncSender<M>,
-        wrap: fn(Option<Report>) -> M,
-    ) -> io::Result<Self> {
+    fn begin(link: UnixStream, pid: Pid, process: Process, order: &Order, tell: Tell) -> io::Result<Self> {
         const PATIENCE: Duration = Duration::from_secs(10);
         // A stopped supervisor must not block this process.
         link.set_write_timeout(Some(PATIENCE))?;
@@ -93,11 +81,11 @@ impl Supervised {
         let reader = std::thread::Builder::new().name("supervisor".to_owned()).spawn(move || {
             while let Ok(Some(report)) = read_line(&mut lines) {
                 is_clean.fetch_or(matches!(report, Report::Clean { .. }), Ordering::Relaxed);
-                if reports.send(wrap(Some(report))).is_err() {
+                if !tell(Some(report)) {
                     return;
                 }
             }
-            let _ = reports.send(wrap(None));
+            tell(None);
         })?;
         supervised.reader = Some(reader);
         Ok(supervised)

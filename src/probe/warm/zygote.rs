@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -19,7 +19,7 @@ use super::{Imports, LOAD_TIME};
 use crate::probe::hook::{self, PYTHONPATH};
 use crate::probe::orders::{Order, Report};
 use crate::probe::scratch::Scratch;
-use crate::probe::supervisor::{ADOPT, Supervised};
+use crate::probe::supervisor::{ADOPT, Supervised, Tell};
 use crate::probe::trackers::{self, SILENCERS};
 use crate::probe::writes::{ProbeScratch, Protection};
 use crate::probe::{CommandStep, adapter, protocol};
@@ -130,8 +130,8 @@ impl Zygote {
         let logs = folder.join("logs");
         let log = fs::create_dir_all(&logs).and_then(|()| File::create(logs.join("zygote.log"))).map_err(told)?;
         let (sender, reports) = sync_channel(16);
-        let supervised =
-            Supervised::start(&step.supervisor, &order, log.as_fd(), sender, |report| report).map_err(told)?;
+        let tell = Box::new(move |report| sender.send(report).is_ok());
+        let supervised = Supervised::start(&step.supervisor, &order, log.as_fd(), tell).map_err(told)?;
         scratch.note(supervised.pid());
         Ok(Self {
             began: Instant::now(),
@@ -173,12 +173,11 @@ impl Zygote {
     }
 
     /// Forks a process for the order, with its output to the pipe. The error is the reason why that fails.
-    pub(in crate::probe) fn fork<M: Send + 'static>(
+    pub(in crate::probe) fn fork(
         &mut self,
         order: &Order,
         output: BorrowedFd<'_>,
-        reports: SyncSender<M>,
-        wrap: fn(Option<Report>) -> M,
+        tell: Tell,
     ) -> Result<Supervised, NoFork> {
         let told = |error: io::Error| NoFork::Lost(format!("the process to fork from does not answer: {error}"));
         // Checked here, because the zygote may see the files through a layer that hides later changes.
@@ -192,9 +191,7 @@ impl Zygote {
         let deadline = Instant::now() + LONGEST_FORK;
         loop {
             match link.hear().map_err(told)? {
-                Some(Answer::Forked { forked }) => {
-                    return Supervised::forked(ours, forked, order, reports, wrap).map_err(told);
-                }
+                Some(Answer::Forked { forked }) => return Supervised::forked(ours, forked, order, tell).map_err(told),
                 Some(Answer::Unfit { unfit }) => return Err(NoFork::Unfit(unfit)),
                 Some(Answer::Ready { .. }) => {
                     return Err(NoFork::Lost("the process to fork from is out of step".to_owned()));

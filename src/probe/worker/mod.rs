@@ -147,6 +147,7 @@ struct Asked {
     keeps: bool,
 }
 
+/// `NoTime` answers a probe that would not fit into the rest of the allocation. Its times are in seconds.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum FromWorker {
@@ -155,7 +156,7 @@ enum FromWorker {
     Heartbeat,
     Progress(Box<News>),
     Ended(Box<Ended>),
-    NoTime(NoTime),
+    NoTime { slot: usize, attempt: u64, left_s: f64, takes_s: f64 },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -191,16 +192,6 @@ impl News {
             devices: self.devices.into(),
         }
     }
-}
-
-/// A probe that was not started, because it would not fit into the rest of the allocation.
-#[derive(Debug, Serialize, Deserialize)]
-struct NoTime {
-    slot: usize,
-    attempt: u64,
-    /// The remaining time, and the time that a probe may take, in seconds.
-    left_s: f64,
-    takes_s: f64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

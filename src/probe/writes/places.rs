@@ -164,7 +164,8 @@ pub(super) fn of_user(mounts: &[Mount], named: &[PathBuf]) -> Places {
         if is_coverable(&folder, mounts) {
             found.insert(folder);
         } else if depth < DEPTH {
-            queue.extend(folders_in(&folder, mounts).map(|inner| (inner, depth + 1)));
+            let inner = subfolders(&folder).filter(|inner| mounts.iter().all(|mount| mount.target != *inner));
+            queue.extend(inner.map(|inner| (inner, depth + 1)));
         }
     }
     // A covered folder covers everything in it except other mounts, which have their own layers.
@@ -206,10 +207,6 @@ fn is_coverable(folder: &Path, mounts: &[Mount]) -> bool {
     let is_writable = mount_of(folder, mounts).is_some_and(Mount::is_writable);
     let may_write = || rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK | Access::READ_OK).is_ok();
     is_writable && folder != Path::new("/") && may_write() && !any_below(mounts, folder)
-}
-
-fn folders_in<'m>(folder: &Path, mounts: &'m [Mount]) -> impl Iterator<Item = PathBuf> + use<'m> {
-    subfolders(folder).filter(|inner| mounts.iter().all(|mount| mount.target != *inner))
 }
 
 fn subfolders(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
