@@ -2,7 +2,6 @@
 //!
 //! `docs/design/failure-texts.md` has a row for every cause in this module.
 
-mod ended_by;
 mod environment;
 mod failure_texts;
 mod traceback;
@@ -54,7 +53,7 @@ pub(super) fn classify(evidence: &Evidence<'_>) -> Outcome {
         return Outcome::Crashed(failure(nothing_seen(evidence)));
     }
     // Skips an out-of-memory error that the program recovered from.
-    let deciding = ended_by::deciding(evidence.last_lines, evidence.ranks);
+    let deciding = traceback::deciding(evidence.last_lines, evidence.ranks);
     if let Some((memory, reason)) = out_of_memory(deciding, &evidence.memory) {
         return Outcome::OutOfMemory { memory, failure: failure(reason) };
     }
@@ -175,7 +174,7 @@ pub(super) fn out_of_memory(lines: &[String], facts: &MemoryFacts) -> Option<(Me
 }
 
 fn killed_rank(lines: &[String], facts: &MemoryFacts) -> Option<(Memory, String)> {
-    let cause = ended_by::root_cause(lines).filter(|cause| cause.ending.killed()).map(|cause| cause.rank);
+    let cause = traceback::root_cause(lines).filter(|cause| cause.ending.killed()).map(|cause| cause.rank);
     let rank = cause.or(facts.lost_rank).filter(|_| facts.oom_killed)?;
     Some((Memory::Host, format!("the kernel killed rank {rank} because memory ran out")))
 }
@@ -214,7 +213,7 @@ fn crash_reason(ending: Ending, lines: &[String]) -> String {
 
 /// Returns the rank that failed first, according to torchrun, and the reason.
 fn first_rank(lines: &[String]) -> Option<String> {
-    let cause = ended_by::root_cause(lines)?;
+    let cause = traceback::root_cause(lines)?;
     let mut own = traceback::exceptions(lines);
     // The rank's exception says more than torchrun's own exception.
     own.retain(|own| !own.text.contains("ChildFailedError"));

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use super::classify;
 use super::duel::{Duel, DuelWatch, Duelled, Way};
 use super::idle::Idle;
-use super::sweep;
+use super::scratch;
 use super::warm::{Imports, Told, Warm};
 use super::writes::{Protection, WritesError};
 use super::{Effort, Experiment, Holds, Job, Limits, Mode, ProbeError, Prober, Rate, Watch};
@@ -44,11 +44,9 @@ pub struct CommandProber {
     folder: PathBuf,
     /// The memory that was in use before the first probe.
     idle: Option<Idle>,
-    /// The words of commands that reached a step.
     known_words: KnownWords,
     /// True if the step is one process and waits on request; `None` if not yet known.
     obeys: Option<bool>,
-    /// Measures several configs in one process, if the script allows it.
     live: Live,
     /// The processes that wait for the next round.
     stable: Stable,
@@ -109,7 +107,7 @@ impl CommandProber {
     }
 
     fn idle(step: &CommandStep) -> Idle {
-        sweep::sweep();
+        scratch::sweep();
         Idle::read(if step.is_gpu { GpuMeter::shared().ok() } else { None })
     }
 

@@ -1,8 +1,7 @@
 //! The table of targets, and how a target is found by its name.
 
-use super::accepts::{Accepts, Needs};
 use super::by_hand::{self, argument, named};
-use super::target::{By, Numerics, Target};
+use super::target::{Accepts, By, Needs, Numerics, Target};
 use crate::model::MemoryRole;
 use crate::model::arrival::APPLIED;
 

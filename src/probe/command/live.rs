@@ -20,7 +20,6 @@ pub(super) struct Live {
     /// A config that failed live. A separate process must measure it again.
     doubt: Option<Doubt>,
     remarks: Vec<String>,
-    /// True if a remark already says that the script leaves training.
     has_told_of_leaving: bool,
     /// The number of processes that did not wait when asked. Each costs the grace time.
     not_held: u32,

@@ -318,7 +318,6 @@ impl Session {
     }
 }
 
-/// Returns the environment variables of a process, including the variables that load the hook.
 fn variables(
     step: &CommandStep,
     rendered: Vec<(String, String)>,

@@ -120,7 +120,7 @@ impl Process<'_> {
         let (zygote, arguments) =
             warm.zygote(zygote, &order.command).ok_or_else(|| cannot("it has ended".to_owned()))?;
         order.command = arguments;
-        let forked = zygote.fork(order, output, tell).map(|forked| (forked, zygote.pid()));
+        let forked = zygote.fork(order, output, tell).map(|forked| (forked, zygote.pid));
         forked.map_err(|reason| match reason {
             NoFork::Lost(reason) => cannot(reason),
             NoFork::Unfit(reason) => {

@@ -189,7 +189,6 @@ impl Session {
         })
     }
 
-    /// Returns the script's option for the length of the training.
     fn length_option(&self) -> Option<&str> {
         ["run.epochs_option", "run.steps_option"].iter().find_map(|name| self.heard.facts.text(name))
     }
@@ -335,7 +334,7 @@ impl Session {
         measurement.machine.growth.extend(growths.find(|growth| !growth.is_empty()).unwrap_or_default());
         if !self.step.is_gpu && measurement.memory.peak_bytes.is_none() {
             measurement.memory.peak_bytes = self.host.peak_bytes();
-            measurement.memory.capacity_bytes = self.host.total_bytes();
+            measurement.memory.capacity_bytes = self.host.total_bytes;
         }
         self.patience.conclude(&mut measurement, stopped_itself);
         Some(self.gpu.measured(measurement, &throughput))

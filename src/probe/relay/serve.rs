@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 
 use super::{FromRelay, GPUTUNE, SOCKET, ToRelay};
 use crate::machine::Device;
+use crate::probe::locked;
 use crate::probe::orders::{is_own, read_line, send};
-use crate::probe::scratch::claim;
-use crate::probe::{locked, sweep};
+use crate::probe::scratch::{claim, sweep_in};
 
 /// Serves the probes of a search until `input` ends, then removes the folders that this relay has made. If the relay is
 /// killed, the next probe on this node removes the folders.
@@ -85,7 +85,7 @@ fn open(folder: &Path, files: &[(PathBuf, String)], out: &Out) -> io::Result<Opt
         return Ok(None);
     }
     // Remove the folders of killed relays.
-    folder.parent().into_iter().for_each(sweep::sweep_in);
+    folder.parent().into_iter().for_each(sweep_in);
     DirBuilder::new().mode(0o700).create(folder)?;
     // From here on, the folder is removed after an error.
     let made = || -> io::Result<Place> {

@@ -120,9 +120,9 @@ impl Warm {
             // A zygote is worth the wait if half to twice the import time of the first probe has passed.
             let usual = known.import_time / 2..=known.import_time * 2;
             match starting.is_ready() {
-                Ok(false) if step.start != Start::Warm && !usual.contains(&starting.elapsed()) => return FRESH,
+                Ok(false) if step.start != Start::Warm && !usual.contains(&starting.began.elapsed()) => return FRESH,
                 Ok(false) => {
-                    if watch(&Progress { elapsed: starting.elapsed(), ..Progress::default() }).is_break() {
+                    if watch(&Progress { elapsed: starting.began.elapsed(), ..Progress::default() }).is_break() {
                         return Way::Interrupted;
                     }
                 }

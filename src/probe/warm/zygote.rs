@@ -36,7 +36,7 @@ const SET_LATE: &[&str] = &["PYTORCH_NVML_BASED_CUDA_CHECK", "TORCHINDUCTOR_CACH
 
 /// A process to fork probes from, or a process that still imports.
 pub(in crate::probe) struct Zygote {
-    began: Instant,
+    pub(super) began: Instant,
     supervised: Supervised,
     listener: UnixListener,
     /// The connection, once the zygote has opened it.
@@ -48,7 +48,8 @@ pub(in crate::probe) struct Zygote {
     /// The imported files, with their stamps at import; empty before all imports are done.
     files: BTreeMap<PathBuf, Stamp>,
     reports: Receiver<Option<Report>>,
-    pid: Option<u32>,
+    /// Its memory pages also count for its children.
+    pub(in crate::probe) pid: Option<u32>,
     _scratch: Scratch,
     _writes: Option<ProbeScratch>,
 }
@@ -155,11 +156,6 @@ impl Zygote {
         env.keys().chain(self.env.keys()).filter(is_read).all(|name| env.get(name) == self.env.get(name))
     }
 
-    /// Returns the process id of the zygote. Its memory pages also count for its children.
-    pub(in crate::probe) fn pid(&self) -> Option<u32> {
-        self.pid
-    }
-
     pub(super) fn is_alive(&mut self) -> bool {
         loop {
             match self.reports.try_recv() {
@@ -202,10 +198,6 @@ impl Zygote {
         }
     }
 
-    pub(super) fn elapsed(&self) -> Duration {
-        self.began.elapsed()
-    }
-
     /// Returns true if all imports are done, after a moment at most. The error says why no zygote is available.
     pub(super) fn is_ready(&mut self) -> Result<bool, NoFork> {
         const PAUSE: Duration = Duration::from_millis(5);
@@ -234,7 +226,7 @@ impl Zygote {
     }
 
     fn check(&mut self) -> Result<(), NoFork> {
-        if self.elapsed() >= LONGEST_IMPORT {
+        if self.began.elapsed() >= LONGEST_IMPORT {
             return Err(NoFork::Unfit(format!("importing took more than {} s", LONGEST_IMPORT.as_secs())));
         }
         while let Ok(report) = self.reports.try_recv() {
