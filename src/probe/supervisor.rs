@@ -19,7 +19,6 @@
 //!
 //! [`CommandProber`]: super::CommandProber
 
-mod care;
 mod launch;
 mod supervised;
 
@@ -43,11 +42,9 @@ use super::shared_watch::SharedWatch;
 use super::writes::{self, REHEARSE, answer_rehearsal};
 use crate::machine::process_table::{descendants, own_children};
 
-pub use care::wake_all;
-pub(super) use care::{Care, end_tree, remember_shared};
-use care::{end_orphans, kill_tree, orphans};
 use launch::{Foundling, answer, hold, launch};
-pub(super) use supervised::{Supervised, Tell};
+pub use supervised::wake_all;
+pub(super) use supervised::{Care, Supervised, Tell, end_tree, remember_shared};
 
 /// The first arguments that choose a role.
 const SUPERVISE: &str = "__supervise";
