@@ -337,17 +337,15 @@ mod tests {
     }
 
     fn evidence(ending: Ending, last_lines: &[String]) -> Evidence<'_> {
-        let (memory, awaited) = (MemoryFacts::default(), "a step");
-        let (ranks, leftovers, bad_lines) = (0, 0, 0);
         Evidence {
             ending,
             last_lines,
             reported: None,
-            memory,
-            awaited,
-            ranks,
-            leftovers,
-            bad_lines,
+            memory: MemoryFacts::default(),
+            awaited: "a step",
+            ranks: 0,
+            leftovers: 0,
+            bad_lines: 0,
             length_option: None,
         }
     }
