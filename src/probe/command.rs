@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use super::classify;
 use super::duel::{Duel, DuelWatch, Duelled, Way};
 use super::idle::Idle;
-use super::sweep;
+use super::scratch;
 use super::warm::{Imports, Told, Warm};
 use super::writes::{Protection, WritesError};
 use super::{Effort, Experiment, Holds, Job, Limits, Mode, ProbeError, Prober, Rate, Watch};
@@ -44,17 +44,14 @@ pub struct CommandProber {
     folder: PathBuf,
     /// The memory that was in use before the first probe.
     idle: Option<Idle>,
-    /// The words of commands that reached a step.
     known_words: KnownWords,
     /// True if the step is one process and waits on request; `None` if not yet known.
     obeys: Option<bool>,
-    /// Measures several configs in one process, if the script allows it.
     live: Live,
     /// The processes that wait for the next round.
     stable: Stable,
     /// True if a process failed next to held processes but succeeded alone. From then on, no process is held.
     is_alone: bool,
-    /// Forks probes from a process that has already done the imports.
     warm: Warm,
     /// The protection of files that the probe does not own, once found. It is dropped after the processes.
     protection: Option<Protection>,
@@ -97,8 +94,7 @@ impl CommandProber {
         self.protection.as_ref().ok_or(WritesError::NoHook)
     }
 
-    /// Records the memory in use before the first probe. Before each later probe, waits until memory use is back to
-    /// that level. Returns `Break` if the caller stops waiting.
+    /// Waits until memory use is back to its level before the first probe. Returns `Break` if the caller stops waiting.
     fn settle(&mut self, visible: &Visible, watch: Watch<'_>) -> Result<ControlFlow<()>, ProbeError> {
         // Held processes keep their memory, so do not wait for it.
         if let Some(idle) = self.idle.as_mut().filter(|_| self.stable.is_empty()) {
@@ -111,11 +107,10 @@ impl CommandProber {
     }
 
     fn idle(step: &CommandStep) -> Idle {
-        sweep::sweep();
+        scratch::sweep();
         Idle::read(if step.is_gpu { GpuMeter::shared().ok() } else { None })
     }
 
-    /// Returns the reason if a job cannot run at all.
     fn refusal(&self, job: &Job<'_>) -> Option<String> {
         let CommandStep { template, rate, samples_per_step, .. } = &*self.step;
         let needs = || as_it_is_needs(template, rate, samples_per_step.as_ref(), job.settings);
@@ -125,7 +120,6 @@ impl CommandProber {
             .or_else(|| job.experiment.and_then(|asked| asked.refusal(template.apply.adapter)))
     }
 
-    /// Returns the GPUs that the step sees according to its environment.
     fn visible(&self, job: &Job<'_>) -> Visible {
         let folder = Self::probe_dir(&self.folder, job.number);
         let env = self.step.template.render(job.settings, &self.step.gputune, &folder).env;
@@ -151,8 +145,7 @@ fn is_failure_beside_others(outcome: &Outcome) -> bool {
         || matches!(outcome, Outcome::Disturbed(failure) if is_taken(failure))
 }
 
-/// Returns true if a probe crashed because Slurm ended its whole job. Slurm signals all processes of a job that is
-/// cancelled or out of time. This process may receive the signal later than the probe. The config must not be blamed.
+/// Returns true if a probe crashed because Slurm ended its whole job; this process may get the signal a bit later.
 fn is_ended_with_all(outcome: &Outcome, watch: Watch<'_>) -> bool {
     /// How much later the signal may arrive: a round number.
     const LATER: Duration = Duration::from_millis(100);
@@ -325,8 +318,7 @@ impl CommandProber {
         outcome
     }
 
-    /// Measures a config in the waiting process. Returns `None` if that process cannot take the config, or if the
-    /// config fails there. A new process must then measure it.
+    /// Measures a config in the waiting process. Returns `None` if a new process must measure the config.
     fn probe_live(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Option<Outcome>, ProbeError> {
         let step = Arc::clone(&self.step);
         let Some((mut held, fits)) = self.live.take(&step, job) else { return Ok(None) };

@@ -77,10 +77,8 @@ impl Drop for EventSocket {
     }
 }
 
-/// Returns the next connection of this user; `None` if the socket is closing.
-///
-/// Closes connections of other users, except root: other users cannot enter the socket's folder, so such a connection
-/// does not belong to the probe.
+/// Returns the next connection; `None` if the socket is closing. Closes connections of other users, except root: they
+/// cannot enter the socket's folder, so their connections do not belong to the probe.
 fn accept(shared: &Shared) -> Option<UnixStream> {
     const PAUSE: Duration = Duration::from_millis(10);
     loop {
@@ -164,8 +162,7 @@ impl Introduced {
     }
 }
 
-/// Reads a line with its line break. Returns `None` at the end, and false if the line is too long. The part of a line beyond
-/// the limit is skipped.
+/// Reads a line; `None` at the end. Returns false for a line that is too long, whose rest is skipped.
 fn next_line(lines: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<bool>> {
     line.clear();
     let read = lines.by_ref().take(LONGEST_LINE as u64 + 1).read_until(b'\n', line)?;

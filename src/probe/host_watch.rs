@@ -33,7 +33,7 @@ pub(super) struct HostWatch {
     /// The probe's share of the host memory, if other probes have the rest.
     share_bytes: Option<u64>,
     next: Option<Instant>,
-    total_bytes: Option<u64>,
+    pub(super) total_bytes: Option<u64>,
     kills: OomKills,
     first_times: Option<ProcessorTimes>,
     seen: Arc<Mutex<Seen>>,
@@ -69,9 +69,7 @@ struct Seen {
 }
 
 impl HostWatch {
-    /// Makes a watch on a process and its descendants. `shared` was made before the probe began.
-    ///
-    /// `zygote` is the process from which the probe was forked. Pages that they still share count as the probe's pages.
+    /// Watches a process and its descendants. Pages that they share with the `zygote` that forked them also count.
     pub(super) fn new(
         root: u32,
         zygote: Option<u32>,
@@ -120,7 +118,6 @@ impl HostWatch {
         seen.holds(held);
     }
 
-    /// Checks the machine's memory if a check is due.
     pub(super) fn look(&mut self, now: Instant) -> ControlFlow<Shortage> {
         self.seen().shared.glance();
         if self.next.is_some_and(|next| now < next) {
@@ -190,22 +187,15 @@ impl HostWatch {
         self.seen().peak_bytes
     }
 
-    pub(super) fn total_bytes(&self) -> Option<u64> {
-        self.total_bytes
-    }
-
-    /// Returns the largest use of `/dev/shm` by the probe's processes.
     pub(super) fn shared_peak_bytes(&self) -> u64 {
-        self.seen().shared.peak_bytes()
+        self.seen().shared.peak_bytes
     }
 
-    /// Returns a message if `/dev/shm` was full.
     pub(super) fn shared_is_full(&self) -> Option<String> {
         self.seen().shared.full()
     }
 
-    /// Returns the share of CPU time that other programs used while the probe ran, if the CPUs were full. The probe then lacked
-    /// that time. Returns `None` if the CPUs were not full, or the share is small.
+    /// Returns the share of CPU time that other programs used and the probe lacked; `None` if CPUs were idle.
     pub(super) fn foreign_cpu_share(&self) -> Option<f64> {
         /// The CPUs are not full if at least this share of their time is idle: a round number.
         const IDLE: f64 = 0.1;
@@ -226,7 +216,6 @@ impl HostWatch {
         locked(&self.meter).readings(from, to)
     }
 
-    /// Returns the resources that grew steadily between two moments; `steps` returns the steps until a moment.
     pub(super) fn growth(&self, span: (Instant, Instant), steps: &dyn Fn(Instant) -> f64) -> Vec<Growth> {
         growths(&self.seen().holdings, span, steps)
     }
@@ -295,8 +284,7 @@ fn look_at_holding(pids: &[u32], seen: &Mutex<Seen>) {
     locked(seen).holdings.push(holding);
 }
 
-/// Records the processes and their memory: the memory at the last walk, plus the change of anonymous memory. Returns
-/// true if a walk is due.
+/// Records the processes and their memory: the last walk's, plus the change since. Returns true if a walk is due.
 fn follow_memory(pids: &[u32], seen: &Mutex<Seen>, meter: &Mutex<HostMeter>) -> bool {
     /// A walk is repeated after this time: anonymous memory does not show that processes copy shared pages.
     const OLD: Duration = Duration::from_secs(10);

@@ -24,8 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// nothing: programs of other users stay for hours, and the probes' own processes have ended. A round number.
 const PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(3);
 
-/// The share of the initially free shared memory that must be free again. Other programs may use the rest; gputune
-/// removes what probes leave. A round number.
+/// This share of the initially free shared memory must be free again; others may use the rest. A round number.
 const SHARED_FREE: f64 = 0.5;
 
 /// The memory that was in use before the first probe.
@@ -60,12 +59,8 @@ impl Idle {
         Self { shared: None, ..self }
     }
 
-    /// Waits until memory is back. Returns `Break` if the caller does not want to wait any longer.
-    ///
+    /// Waits until memory is back, or returns an error. Returns `Break` if the caller does not want to wait any longer.
     /// Waits for a new program on a GPU only once. If the program stays, its memory is accepted from then on.
-    ///
-    /// # Errors
-    /// The memory does not come back.
     pub(super) fn wait(&mut self, visible: &Visible, watch: Watch<'_>) -> Result<ControlFlow<()>, ProbeError> {
         let mut begin = Instant::now();
         while let Some(held) = self.held(visible) {
@@ -125,8 +120,7 @@ impl Idle {
     }
 }
 
-/// Finds memory of a GPU that was free before. It belongs to a new program that is not `settled`, or to no program that
-/// the driver lists.
+/// Finds memory of a GPU held by a new program that is not `settled`, or by no program that the driver lists.
 fn held_on_gpu(before: &GpuState, now: &GpuState, settled: &BTreeSet<u32>) -> Option<Held> {
     now.gpus.iter().find_map(|gpu| {
         // A GPU that was not seen before the first probe cannot be compared.
@@ -145,8 +139,7 @@ fn held_on_gpu(before: &GpuState, now: &GpuState, settled: &BTreeSet<u32>) -> Op
     })
 }
 
-/// Returns how much more of a GPU the listed processes hold than before. If the driver does not report the memory of a
-/// process, the process may hold all of the growth.
+/// Returns how much more of a GPU the processes hold than before. A process of unknown memory may hold it all.
 fn taken_by_others(before: &GpuState, now: &GpuState, gpu: &GpuMemory, grown: u64) -> u64 {
     let held_before = |pid: u32| {
         let same = before.processes.iter().find(|process| process.pid == pid && process.uuid == gpu.uuid);

@@ -12,7 +12,6 @@ pub struct KeptFile {
     written: &'static str,
     /// The extension of the kept file. The kept file has the name of the log, with this extension in place of `log`.
     ending: &'static str,
-    /// Returns true if a probe with this outcome keeps it.
     is_wanted: fn(&Outcome) -> bool,
 }
 
@@ -43,8 +42,7 @@ impl KeptFile {
     }
 }
 
-/// Copies the wanted files of a probe from its scratch folder. If a file cannot be copied, it is left out without an
-/// error.
+/// Copies the wanted files of a probe from its scratch folder. A file that cannot be copied is left out.
 pub(super) fn keep(scratch: &Path, log: &Path, outcome: &Outcome) {
     for kind in ALL.into_iter().filter(|kind| (kind.is_wanted)(outcome)) {
         let (from, to) = (scratch.join("python").join(kind.written), kind.path(log));

@@ -71,8 +71,7 @@ pub(super) struct Order {
     pub(super) env: BTreeMap<String, String>,
     pub(super) cwd: PathBuf,
     pub(super) grace_ms: u64,
-    /// Folders to remove at the end, by gputune or, if gputune is gone, by the supervisor. The first folder has the
-    /// socket and gputune's notes on the probe.
+    /// Folders to remove at the end, even if gputune is gone. The first has the socket and the notes on the probe.
     pub(super) to_remove: Vec<PathBuf>,
     /// The mount namespace for the command; `None` for gputune's own namespace.
     pub(super) layout: Option<Layout>,
@@ -106,25 +105,15 @@ pub(super) struct Stop {
     pub(super) at_once: bool,
 }
 
+/// A supervisor's report. At `Ended`, `leftovers` of the command's processes still exist. At `Clean`, no process is
+/// left except the `survivors`, which even SIGKILL did not end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Report {
-    Started {
-        pid: u32,
-    },
-    NotStarted {
-        errno: i32,
-        message: String,
-    },
-    /// The command ended, on its own or on demand; `leftovers` of its processes still exist.
-    Ended {
-        ending: Ending,
-        leftovers: usize,
-    },
-    /// No process is left, except the processes that even SIGKILL did not end.
-    Clean {
-        survivors: Vec<u32>,
-    },
+    Started { pid: u32 },
+    NotStarted { errno: i32, message: String },
+    Ended { ending: Ending, leftovers: usize },
+    Clean { survivors: Vec<u32> },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

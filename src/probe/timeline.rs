@@ -66,8 +66,7 @@ impl Timeline {
         self.throughput.len() * (3 + self.gpus.len())
     }
 
-    /// Makes the timeline of a probe that ran between two moments. `readings` reads the machine's counters over a time,
-    /// and `gpus` returns the GPU readings around a moment: the middle of a part.
+    /// Makes a probe's timeline. `readings` reads the machine's counters over a time, `gpus` around a moment.
     pub(super) fn of<'g>(
         (begin, end): (Instant, Instant),
         window: &Window,

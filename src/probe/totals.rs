@@ -64,7 +64,6 @@ impl Totals {
         }
     }
 
-    /// Returns the split of the time of all steps, in a run whose first step ended after `start`.
     pub(super) fn account(&self, start: Duration) -> Option<Account> {
         self.ledger.account(start)
     }
@@ -89,12 +88,10 @@ impl Totals {
         self.memory.push(rank, self.steps, report);
     }
 
-    /// Returns true if an allocation failed since the last regular report of device memory.
     pub(super) fn has_failed_allocations(&self) -> bool {
         self.memory.has_failed_allocations()
     }
 
-    /// Makes the measurement from these reports and a throughput.
     pub(super) fn measurement(&self, throughput: &Throughput, unit: &str) -> Measurement {
         // A printed rate stands for several steps, so scale the numbers of `throughput` to the steps of these reports.
         let steady = throughput.steps_after_warmup().max(1);

@@ -5,12 +5,13 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::super::orders::Ending;
-use super::{ended_by, exception_words, last_words, traceback::Line};
+use super::traceback::{self, Line};
+use super::{exception_words, last_words};
 use crate::machine::process_table;
 
 /// Returns a missing module, in the words of the exception that ended the program.
 pub(in super::super) fn missing_module(reported: Option<&str>, lines: &[String], ranks: u32) -> Option<String> {
-    let deciding = ended_by::deciding(lines, ranks);
+    let deciding = traceback::deciding(lines, ranks);
     let said = match reported {
         Some(message) => {
             let lines: Vec<String> = message.lines().map(str::to_owned).collect();
@@ -91,16 +92,14 @@ pub(super) fn with_holder(reason: String, last_lines: &[String]) -> String {
 
 /// Returns the ending of the command, or of the rank that failed first.
 pub(in super::super) fn first_ending(ending: Ending, lines: &[String]) -> Ending {
-    ended_by::root_cause(lines).map_or(ending, |cause| cause.ending)
+    traceback::root_cause(lines).map_or(ending, |cause| cause.ending)
 }
 
-/// Returns a program's ending and its last words.
 pub(in super::super) fn with_last_words(ending: Ending, lines: &[String]) -> String {
     let words = says_usage_error(lines).map(|line| line.trim().to_owned()).or_else(|| last_words(lines));
     words.map_or_else(|| ending.to_string(), |words| super::cut(&format!("{ending}: {words}")))
 }
 
-/// The question of a script that asked for input.
 #[derive(Debug, Default, Clone, Copy)]
 pub(in super::super) struct Question<'a> {
     /// The script's line that asked, if the hook noted it; empty if the line is unknown.
@@ -109,9 +108,8 @@ pub(in super::super) struct Question<'a> {
     pub(in super::super) has_trained: bool,
 }
 
-/// Returns a sentence about the prompt, if the program failed because it asked for input, which a probe does not have.
-/// Such a program prints `EOFError` (Python's `input`) or `Aborted!` (click and typer), or the hook noted the line that
-/// asked.
+/// Returns a sentence about the prompt, if the program failed because it asked for input: it prints `EOFError`
+/// (Python's `input`) or `Aborted!` (click and typer), or the hook noted the line that asked.
 pub(in super::super) fn asked_for_input(reason: &str, last_lines: &[String], asked: Question<'_>) -> Option<String> {
     /// The start of Python's traceback. A prompt may precede it on the same line.
     const TRACEBACK: &str = "Traceback (most recent call last):";

@@ -14,7 +14,6 @@ use super::{CommandProber, Job, ProbeError, Rate};
 use crate::model::{Failure, Outcome};
 use turn::{Turn, in_words, warming};
 
-/// The result of trying one way to run a duel.
 enum Tried {
     Over(DuelEnd),
     Cannot(String),
@@ -109,8 +108,7 @@ impl CommandProber {
         }
     }
 
-    /// Waits until the machine is idle, then starts to watch its GPUs. Does nothing if stopped processes of the
-    /// search's last duel exist. Returns false if the caller stops waiting.
+    /// Waits until the machine is idle, unless processes are held, then watches its GPUs. False: the caller stops.
     fn settle_for(&mut self, bout: &mut Bout<'_, '_>) -> Result<bool, ProbeError> {
         let visible = self.visible(bout.duel.job(Side::A));
         if !self.stable.is_empty() {

@@ -25,12 +25,10 @@ const ASKED_FILE: &str = "asked-for-input.txt";
 /// The number of steps with a time after which enough is known. The first step has no time and does not count here.
 const STEPS: u64 = 2;
 
-/// How long a first run goes on after its first step, so that it is the baseline's first measurement: a round number.
-/// The run always goes on for at least `STEPS`.
+/// A first run goes on for this time after its first step, as the baseline's first measurement: a round number.
 const MEASURES: Duration = Duration::from_secs(1);
 
-/// After this time without a new note, a script without a framework of the hook has imported its modules and read its
-/// settings: a round number.
+/// Without a new note for this time, a script without a framework of the hook has read its settings: a round number.
 const QUIET: Duration = Duration::from_secs(4);
 
 /// A first run without any note ends after this time: the command is not Python. A round number.
@@ -117,7 +115,6 @@ pub struct NotedLoader {
     pub workers: i64,
 }
 
-/// A line of a file with notes.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
@@ -198,7 +195,6 @@ impl Session {
         self.scratch.path().join("python")
     }
 
-    /// Returns the script's line that asked for input, which a probe does not have; empty if the line is unknown.
     pub(super) fn asked_for_input_at(&self) -> Option<String> {
         fs::read_to_string(self.notes().join(ASKED_FILE)).ok()
     }

@@ -28,8 +28,7 @@ const TERMINAL: (&str, &str) = ("TERM", "xterm");
 /// environment").
 const NO_BYTECODE: &str = "PYTHONDONTWRITEBYTECODE";
 
-/// Returns the environment variables of the spec and of an experiment, and defaults for unbuffered output and the
-/// terminal.
+/// Returns the variables of the spec and of an experiment, with defaults for unbuffered output and the terminal.
 pub(super) fn environment(of_spec: Vec<(String, String)>, job: &Job<'_>) -> BTreeMap<String, String> {
     let of_experiment = job.experiment.map(Experiment::environment).unwrap_or_default();
     let mut env: BTreeMap<String, String> = of_spec.into_iter().chain(of_experiment).collect();
@@ -97,16 +96,9 @@ pub(super) fn writes_of(
     Ok(scratch)
 }
 
-/// How one process of a probe is started.
 pub(super) enum Process<'w> {
-    Fresh {
-        /// True if the process reports its imports.
-        tells_imports: bool,
-    },
-    Forked {
-        warm: &'w mut Warm,
-        zygote: usize,
-    },
+    Fresh { tells_imports: bool },
+    Forked { warm: &'w mut Warm, zygote: usize },
 }
 
 impl Process<'_> {
@@ -119,15 +111,16 @@ impl Process<'_> {
         sender: &SyncSender<Message>,
     ) -> Result<(Supervised, Option<u32>), ProbeError> {
         let (sender, output) = (sender.clone(), output.as_fd());
+        let tell = Box::new(move |report| sender.send(Message::Supervisor(report)).is_ok());
         let Self::Forked { warm, zygote, .. } = self else {
-            let supervised = Supervised::start(supervisor, order, output, sender, Message::Supervisor);
+            let supervised = Supervised::start(supervisor, order, output, tell);
             return Ok((supervised.map_err(ProbeError::io("start the supervisor", supervisor))?, None));
         };
         let cannot = |reason| ProbeError::Start { program: "python".to_owned(), reason, hint: String::new() };
         let (zygote, arguments) =
             warm.zygote(zygote, &order.command).ok_or_else(|| cannot("it has ended".to_owned()))?;
         order.command = arguments;
-        let forked = zygote.fork(order, output, sender, Message::Supervisor).map(|forked| (forked, zygote.pid()));
+        let forked = zygote.fork(order, output, tell).map(|forked| (forked, zygote.pid));
         forked.map_err(|reason| match reason {
             NoFork::Lost(reason) => cannot(reason),
             NoFork::Unfit(reason) => {
@@ -139,8 +132,7 @@ impl Process<'_> {
 }
 
 impl CommandProber {
-    /// Probes a config in a forked process if possible, else in a fresh process. If the forked process fails, a fresh
-    /// process repeats the probe, and only the outcome of the fresh process counts.
+    /// Probes a config in a forked process if possible. If that fails, only the outcome of a fresh process counts.
     pub(super) fn probe_somehow(
         &mut self,
         warm: &mut Warm,

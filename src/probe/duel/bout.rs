@@ -13,10 +13,8 @@ use super::{Block, Duel, DuelEnd, DuelProgress, DuelWatch, Duelled, Side, Stage,
 use crate::machine::{GpuState, nvml::Visible};
 use crate::model::{Estimate, Outcome, Progress};
 
-/// A running duel.
 pub(in crate::probe) struct Bout<'d, 'w> {
     pub(in crate::probe) duel: &'d Duel<'d>,
-    /// The caller's function that receives the progress.
     hears: DuelWatch<'w>,
     pub(in crate::probe) began: Instant,
     pub(in crate::probe) stage: Stage,
@@ -25,8 +23,7 @@ pub(in crate::probe) struct Bout<'d, 'w> {
     pub(in crate::probe) result: Duelled,
 }
 
-/// If the first blocks of all sides took longer than this in total, a search's duel has no second blocks: a round
-/// number.
+/// A search's duel has no second blocks if the first blocks of all sides took longer in total: a round number.
 const LONGEST_PASS: Duration = Duration::from_secs(4);
 
 impl<'d, 'w> Bout<'d, 'w> {
@@ -48,7 +45,6 @@ impl<'d, 'w> Bout<'d, 'w> {
         self.gpus = Some(GpuWatch::begin(visible, std::process::id(), idle, now));
     }
 
-    /// Reads the GPU use of the processes while they exist.
     pub(in crate::probe) fn look_at_gpus(&self) {
         self.gpus.iter().for_each(GpuWatch::look);
     }
@@ -93,8 +89,7 @@ impl<'d, 'w> Bout<'d, 'w> {
         if self.began.elapsed() >= self.duel.time { Err(DuelEnd::TimeIsUp) } else { Ok(self.duel.of_turn(turn)) }
     }
 
-    /// Returns the number of steps in a side's first block, which its later blocks repeat; `None` before the first
-    /// block.
+    /// Returns the steps of a side's first block, which its later blocks repeat; `None` before the first block.
     pub(in crate::probe) fn length(&self, side: Side) -> Option<u64> {
         self.result.blocks.iter().find(|block| block.side == side).map(|block| block.steps)
     }
@@ -113,7 +108,6 @@ impl<'d, 'w> Bout<'d, 'w> {
         self.result.way.rounds(self.duel.rounds)
     }
 
-    /// Returns the rate of a side over its current blocks.
     pub(in crate::probe) fn rate(&self, side: Side) -> Option<Estimate> {
         Levels::rate(&self.result.blocks, self.result.way, (side, self.duel.jobs.len()))
     }

@@ -33,55 +33,27 @@ pub use serve::serve;
 /// The socket in a probe's folder.
 pub(super) const SOCKET: &str = "events";
 
+/// `Open` makes a probe's folder, with these files. `Order` has lines for the process at the other end of a connection.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ToRelay {
-    /// A probe starts: make its folder, with these files.
-    Open {
-        folder: PathBuf,
-        files: Vec<(PathBuf, String)>,
-    },
-    /// Lines for the process at the other end of a connection.
-    Order {
-        connection: u64,
-        text: String,
-    },
-    Close {
-        folder: PathBuf,
-    },
+    Open { folder: PathBuf, files: Vec<(PathBuf, String)> },
+    Order { connection: u64, text: String },
+    Close { folder: PathBuf },
 }
 
+/// `Here` is the first message. After `Reached`, processes on the node can reach the probe in this folder.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum FromRelay {
-    /// The first message: the identity of the relay.
-    Here {
-        gputune_version: String,
-        device: Device,
-    },
-    /// Processes on the node can reach the probe in this folder.
-    Reached {
-        folder: PathBuf,
-    },
-    Cannot {
-        folder: PathBuf,
-        reason: String,
-        hint: String,
-    },
-    Connected {
-        folder: PathBuf,
-        connection: u64,
-    },
-    Heard {
-        connection: u64,
-        text: String,
-    },
-    Left {
-        connection: u64,
-    },
+    Here { gputune_version: String, device: Device },
+    Reached { folder: PathBuf },
+    Cannot { folder: PathBuf, reason: String, hint: String },
+    Connected { folder: PathBuf, connection: u64 },
+    Heard { connection: u64, text: String },
+    Left { connection: u64 },
 }
 
-/// The version of this program, which relays must share.
 const GPUTUNE: &str = env!("CARGO_PKG_VERSION");
 
 /// How long a relay may take to start and to answer: as long as a worker, because a node may have to wake up.
@@ -145,7 +117,6 @@ impl Relays {
     }
 }
 
-/// A relay that runs, as gputune sees it.
 struct Relay {
     host: String,
     child: Mutex<Child>,
@@ -299,8 +270,7 @@ impl Drop for Reach {
 
 /// Connects to the probe's socket for a process of another node, and forwards the orders for the process.
 fn connected(folder: &Path, connection: u64, input: &Arc<Mutex<Option<ChildStdin>>>) -> Option<UnixStream> {
-    /// A write to a probe that does not read fails after this time, because it delays the messages of all other
-    /// processes. A round number, far longer than a running probe takes to read.
+    /// A write to a probe that does not read fails after this time, as it delays all other messages: a round number.
     const PATIENCE: Duration = Duration::from_secs(10);
     let stream = UnixStream::connect(folder.join(SOCKET)).ok()?;
     stream.set_write_timeout(Some(PATIENCE)).ok()?;

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 
 use super::{FromRelay, GPUTUNE, SOCKET, ToRelay};
 use crate::machine::Device;
+use crate::probe::locked;
 use crate::probe::orders::{is_own, read_line, send};
-use crate::probe::scratch::claim;
-use crate::probe::{locked, sweep};
+use crate::probe::scratch::{claim, sweep_in};
 
 /// Serves the probes of a search until `input` ends, then removes the folders that this relay has made. If the relay is
 /// killed, the next probe on this node removes the folders.
@@ -79,14 +79,13 @@ impl Drop for Place {
     }
 }
 
-/// Makes a probe's folder. Returns `None` if the probe's own socket already answers in the folder, because the probe
-/// runs on this node or shares its folder with this node. Then processes reach the probe without a relay.
+/// Makes a probe's folder; `None` if the probe's own socket already answers there, so that no relay is needed.
 fn open(folder: &Path, files: &[(PathBuf, String)], out: &Out) -> io::Result<Option<Place>> {
     if UnixStream::connect(folder.join(SOCKET)).is_ok() {
         return Ok(None);
     }
     // Remove the folders of killed relays.
-    folder.parent().into_iter().for_each(sweep::sweep_in);
+    folder.parent().into_iter().for_each(sweep_in);
     DirBuilder::new().mode(0o700).create(folder)?;
     // From here on, the folder is removed after an error.
     let made = || -> io::Result<Place> {
@@ -143,8 +142,7 @@ fn accept(listener: &UnixListener, folder: &Path, out: &Out) {
 
 /// Forwards the messages of a process until they end. Keeps whole lines together if possible.
 fn hear(stream: UnixStream, connection: u64, out: &Out) -> io::Result<()> {
-    /// Bytes without a line end are forwarded only above this size: a round number, far below the longest line between
-    /// relay and probe.
+    /// More bytes than this are forwarded without a line end: a round number, far below the longest line.
     const MOST: usize = 1 << 20;
     let mut reader = BufReader::with_capacity(1 << 16, stream);
     let mut held = Vec::new();

@@ -21,8 +21,7 @@ use super::{HOLD, pid_of};
 /// The variable that tells a zygote the descriptor of the outer mount namespace.
 const WAY_OUT: &str = "GPUTUNE_WAY_OUT";
 
-/// Becomes the command. Standard input is a connection to the supervisor, which sends the layout for writes. The connection
-/// closes when the command runs.
+/// Becomes the command. Standard input is a link to the supervisor, which sends the layout; it closes on exec.
 pub(super) fn launch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let Some(program) = arguments.next() else { return ExitCode::FAILURE };
     let Ok(mut link) = own_link() else { return ExitCode::FAILURE };
@@ -58,8 +57,7 @@ fn take_cover(link: &UnixStream) -> io::Result<Option<OwnedFd>> {
     Ok(way_out)
 }
 
-/// Enters a mount namespace and stays in it until standard input closes, so that another process can also enter it. Answers with
-/// one line on standard input: empty, or the reason for a failure.
+/// Holds a mount namespace until standard input closes. Answers there with an empty line, or with a failure.
 pub(super) fn hold() -> io::Result<()> {
     let mut link = own_link()?;
     let layout: Layout = receive(&link)?;
@@ -79,7 +77,7 @@ pub(super) fn answer(mut link: impl Read) -> io::Result<()> {
 
 /// A process that a zygote's child forked. It waits for its command line.
 pub(super) struct Foundling {
-    pid: Pid,
+    pub(super) pid: Pid,
     link: UnixStream,
 }
 
@@ -88,10 +86,6 @@ impl Foundling {
     pub(super) fn connected(pid: &str) -> io::Result<Self> {
         let pid = pid_of(pid.parse().map_err(io::Error::other)?)?;
         Ok(Self { pid, link: UnixStream::from(io::stdout().as_fd().try_clone_to_owned()?) })
-    }
-
-    pub(super) fn pid(&self) -> Pid {
-        self.pid
     }
 
     pub(super) fn take_over(mut self, order: &Order) -> io::Result<Pid> {

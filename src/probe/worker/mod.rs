@@ -40,13 +40,9 @@ const SILENCE: Duration = Duration::from_secs(30);
 enum ToWorker {
     Hello(Hello),
     Probe(Box<Asked>),
-    Stop {
-        slot: usize,
-        attempt: u64,
-    },
+    Stop { slot: usize, attempt: u64 },
     Heartbeat,
     Goodbye,
-    /// The worker is rejected.
     Refused(Refusal),
 }
 
@@ -105,10 +101,8 @@ pub struct Refusal {
 #[derive(Debug, Serialize, Deserialize)]
 struct Asked {
     slot: usize,
-    /// The request's number, which rises with each request of this driver. The worker's answers repeat it. An answer
-    /// with another number belongs to an earlier request and is ignored.
+    /// The request's number, which the worker's answers repeat. An answer with another number is ignored.
     attempt: u64,
-    /// The number of the trial.
     number: u32,
     config: Config,
     settings: Settings,
@@ -120,6 +114,7 @@ struct Asked {
     keeps: bool,
 }
 
+/// `NoTime` answers a probe that would not fit into the rest of the allocation. Its times are in seconds.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum FromWorker {
@@ -128,7 +123,7 @@ enum FromWorker {
     Heartbeat,
     Progress(Box<News>),
     Ended(Box<Ended>),
-    NoTime(NoTime),
+    NoTime { slot: usize, attempt: u64, left_s: f64, takes_s: f64 },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -164,16 +159,6 @@ impl News {
             devices: self.devices.into(),
         }
     }
-}
-
-/// A probe that was not started, because it would not fit into the rest of the allocation.
-#[derive(Debug, Serialize, Deserialize)]
-struct NoTime {
-    slot: usize,
-    attempt: u64,
-    /// The remaining time, and the time that a probe may take, in seconds.
-    left_s: f64,
-    takes_s: f64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::{Asked, Ended, FromWorker, HEARTBEAT, Hello, News, NoTime, Refusal, Refused, SILENCE, ToWorker, Welcome};
+use super::{Asked, Ended, FromWorker, HEARTBEAT, Hello, News, Refusal, Refused, SILENCE, ToWorker, Welcome};
 use crate::machine::Allocation;
 use crate::model::{Outcome, Space};
 use crate::probe::orders::{read_line, send};
@@ -166,37 +166,34 @@ struct Slot {
 impl Slot {
     fn run(mut self, asked: &Receiver<Box<Asked>>) {
         for asked in asked {
-            if let Some(no_time) = self.no_time(&asked) {
-                if say(&self.output, &FromWorker::NoTime(no_time)).is_err() {
-                    return;
-                }
-                continue;
-            }
-            let begin = Instant::now();
-            let outcome = self.probe(&asked);
-            let took = begin.elapsed();
-            {
-                let mut longest = locked(&self.longest);
-                *longest = longest.max(took);
-            }
-            let log = tail(&self.folder.join(CommandProber::log_name(asked.number, asked.effort)));
-            let (slot, attempt, remarks) = (asked.slot, asked.attempt, self.prober.remarks());
-            let ended = Ended { slot, attempt, outcome, remarks, log };
-            if say(&self.output, &FromWorker::Ended(Box::new(ended))).is_err() {
+            let answer = self.no_time(&asked).unwrap_or_else(|| self.ended(&asked));
+            if say(&self.output, &answer).is_err() {
                 return;
             }
         }
     }
 
-    /// Returns the remaining and the needed time if a probe does not fit into the allocation. A probe needs as much
-    /// time as this node's longest probe, but at least its measuring time and at most its time limit. The grace time is
-    /// added.
-    fn no_time(&self, asked: &Asked) -> Option<NoTime> {
+    fn ended(&mut self, asked: &Asked) -> FromWorker {
+        let begin = Instant::now();
+        let outcome = self.probe(asked);
+        let took = begin.elapsed();
+        {
+            let mut longest = locked(&self.longest);
+            *longest = longest.max(took);
+        }
+        let log = tail(&self.folder.join(CommandProber::log_name(asked.number, asked.effort)));
+        let (slot, attempt, remarks) = (asked.slot, asked.attempt, self.prober.remarks());
+        FromWorker::Ended(Box::new(Ended { slot, attempt, outcome, remarks, log }))
+    }
+
+    /// Returns a message if a probe does not fit into the allocation. A probe needs as much time as this node's longest
+    /// probe, within its own limits, and the grace time.
+    fn no_time(&self, asked: &Asked) -> Option<FromWorker> {
         let left = self.allocation?.left();
         let takes = (*locked(&self.longest)).max(asked.limits.measure_time).min(asked.limits.probe_time);
         let takes = takes + asked.limits.grace_time;
-        let (slot, attempt) = (asked.slot, asked.attempt);
-        (left < takes).then_some(NoTime { slot, attempt, left_s: left.as_secs_f64(), takes_s: takes.as_secs_f64() })
+        let (slot, attempt, left_s, takes_s) = (asked.slot, asked.attempt, left.as_secs_f64(), takes.as_secs_f64());
+        (left < takes).then_some(FromWorker::NoTime { slot, attempt, left_s, takes_s })
     }
 
     fn probe(&mut self, asked: &Asked) -> Result<Outcome, Refused> {

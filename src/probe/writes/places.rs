@@ -43,33 +43,10 @@ impl Mount {
 }
 
 /// The kernel's own file systems (`nodev` in /proc/filesystems), which hold no files of users.
-const OF_THE_KERNEL: &[&str] = &[
-    "proc",
-    "sysfs",
-    "devtmpfs",
-    "devpts",
-    "cgroup",
-    "cgroup2",
-    "mqueue",
-    "debugfs",
-    "tracefs",
-    "securityfs",
-    "pstore",
-    "bpf",
-    "configfs",
-    "fusectl",
-    "hugetlbfs",
-    "efivarfs",
-    "binfmt_misc",
-    "autofs",
-    "rpc_pipefs",
-    "nsfs",
-    "fuse.lxcfs",
-    "fuse.portal",
-];
+const OF_THE_KERNEL: &str = "proc sysfs devtmpfs devpts cgroup cgroup2 mqueue debugfs tracefs securityfs pstore bpf \
+    configfs fusectl hugetlbfs efivarfs binfmt_misc autofs rpc_pipefs nsfs fuse.lxcfs fuse.portal";
 
-/// Folders of devices, the kernel and running services (FHS 3.0, sections 3.5, 3.15 and 6.1). Every mount in these folders is
-/// [`Kind::System`].
+/// Folders of devices, the kernel and services (FHS 3.0, sections 3.5, 3.15, 6.1): their mounts are [`Kind::System`].
 const OF_SERVICES: &[&str] = &["/proc", "/sys", "/dev", "/run"];
 
 /// Returns the last mount at each place (proc_pid_mountinfo(5)), parents first.
@@ -96,8 +73,8 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let file_system = String::from_utf8_lossy(rest.next()?).into_owned();
     let of_super = String::from_utf8_lossy(rest.nth(1).unwrap_or_default()).into_owned();
     let is_read_only = [&options, &of_super].iter().any(|list| list.split(',').any(|option| option == "ro"));
-    let is_system =
-        OF_THE_KERNEL.contains(&file_system.as_str()) || OF_SERVICES.iter().any(|folder| target.starts_with(folder));
+    let is_system = OF_THE_KERNEL.split(' ').any(|of_kernel| of_kernel == file_system)
+        || OF_SERVICES.iter().any(|folder| target.starts_with(folder));
     let kind = match file_system.as_str() {
         _ if is_system => Kind::System,
         "tmpfs" | "ramfs" => Kind::Memory,
@@ -133,7 +110,6 @@ fn unescaped(field: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns true if another mount lies below the folder.
 pub(super) fn any_below(mounts: &[Mount], folder: &Path) -> bool {
     mounts.iter().any(|mount| mount.target != folder && mount.target.starts_with(folder))
 }
@@ -188,7 +164,8 @@ pub(super) fn of_user(mounts: &[Mount], named: &[PathBuf]) -> Places {
         if is_coverable(&folder, mounts) {
             found.insert(folder);
         } else if depth < DEPTH {
-            queue.extend(folders_in(&folder, mounts).map(|inner| (inner, depth + 1)));
+            let inner = subfolders(&folder).filter(|inner| mounts.iter().all(|mount| mount.target != *inner));
+            queue.extend(inner.map(|inner| (inner, depth + 1)));
         }
     }
     // A covered folder covers everything in it except other mounts, which have their own layers.
@@ -225,16 +202,11 @@ fn topmost(folder: &Path, mounts: &[Mount]) -> Option<PathBuf> {
     way.into_iter().find(|above| is_coverable(above, mounts)).map(Path::to_owned)
 }
 
-/// Returns true if a layer in a user namespace can cover the folder: this user may write to it, and no mount lies below
-/// it.
+/// Returns true if a layer in a user namespace can cover the folder: it is writable, and no mount lies below it.
 fn is_coverable(folder: &Path, mounts: &[Mount]) -> bool {
     let is_writable = mount_of(folder, mounts).is_some_and(Mount::is_writable);
     let may_write = || rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK | Access::READ_OK).is_ok();
     is_writable && folder != Path::new("/") && may_write() && !any_below(mounts, folder)
-}
-
-fn folders_in<'m>(folder: &Path, mounts: &'m [Mount]) -> impl Iterator<Item = PathBuf> + use<'m> {
-    subfolders(folder).filter(|inner| mounts.iter().all(|mount| mount.target != *inner))
 }
 
 fn subfolders(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
@@ -242,14 +214,12 @@ fn subfolders(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
 }
 
-/// Returns the mount that contains a folder.
 pub(super) fn mount_of<'m>(folder: &Path, mounts: &'m [Mount]) -> Option<&'m Mount> {
     let holding = mounts.iter().filter(|mount| folder.starts_with(&mount.target));
     holding.max_by_key(|mount| mount.target.components().count())
 }
 
-/// Returns the folders in shared memory, in which users keep data. The files next to these folders are not covered,
-/// because they are shared memory segments, also of other programs.
+/// Returns the folders in shared memory. The files next to them are segments of programs, and are not covered.
 fn shared_memory_folders() -> impl Iterator<Item = (PathBuf, Kind)> {
     let folders = subfolders(Path::new(crate::machine::shared::FOLDER));
     folders.filter(|folder| rustix::fs::access(folder, Access::WRITE_OK).is_ok()).map(|folder| (folder, Kind::Memory))

@@ -37,13 +37,11 @@ pub(super) struct Scratch {
     places: Places,
     /// Folders of data and of the system, which are read-only instead of covered.
     data: BTreeSet<PathBuf>,
-    /// Caches, each with the lower folder of its layer: the cache itself, or an empty folder if the cache does not
-    /// exist.
+    /// Caches, each with the lower folder of its layer: the cache itself, or an empty folder if it does not exist.
     caches: Vec<(PathBuf, PathBuf)>,
     pipes: Vec<PathBuf>,
     /// The working folder, the home, and the folders that the command names.
     near: Vec<PathBuf>,
-    /// The bytes that a probe may write.
     most_bytes: u64,
     /// The bytes that were free when the search began.
     free_bytes: u64,
@@ -145,8 +143,7 @@ impl Scratch {
         Err(last.unwrap_or(Refused { stage: Stage::Rehearsal, errno: 0 }))
     }
 
-    /// Leaves out a folder that could not be covered. Returns false if the script needs the folder, or if the failure
-    /// names no folder.
+    /// Leaves out a folder that could not be covered. Returns false if the script needs it, or if none is named.
     fn leave_out(&mut self, refused: &Refused, around: &Surroundings) -> bool {
         let (Stage::Mount { folder, .. } | Stage::Write { folder }) = &refused.stage else { return false };
         let is_cache = self.caches.extract_if(.., |(cache, _)| cache == folder).count() > 0;
@@ -241,8 +238,7 @@ impl Scratch {
         Ok(ProbeScratch { room: Room::new(&folder, self.most_bytes), folder, layout: Some(layout) })
     }
 
-    /// Returns the steps before the layers: everything, or the folders that stay as they are, then the read-only
-    /// mounts.
+    /// Returns the steps before the layers: everything, or the unchanged folders, then the read-only mounts.
     fn base(&self) -> Vec<Step> {
         let read_only = |mount: &Mount| Step::ReadOnly { folder: mount.target.clone(), flags: mount.flags.bits() };
         if self.user.is_some() {
@@ -317,9 +313,8 @@ impl Scratch {
     }
 }
 
-/// Returns the folders in which layers may be kept, best first. The order is gputune's own folder, the folder of temporary files
-/// that survive reboots (FHS 3.0, section 5.15), then the folder of other temporary files. Folders in memory come last, because
-/// checkpoints are large.
+/// Returns the folders in which layers may be kept, best first. Folders in memory come last, because checkpoints are
+/// large; `/var/tmp` survives reboots (FHS 3.0, section 5.15).
 fn parents(around: &Surroundings, mounts: &[Mount]) -> Vec<PathBuf> {
     let mut parents = vec![around.out.clone(), PathBuf::from("/var/tmp"), around.temporary.clone()];
     let is_memory = |folder: &PathBuf| places::mount_of(folder, mounts).is_some_and(|mount| mount.kind == Kind::Memory);

@@ -12,7 +12,6 @@ use super::Tried;
 use super::turn::{Turn, in_words, warming};
 use crate::model::Outcome;
 
-/// How [`take_turns`] ended.
 enum Taken {
     Tried(Tried),
     /// The process of this side has ended; another process may replace it.
@@ -103,8 +102,7 @@ impl CommandProber {
         all.map(|zygotes| zygotes[side.place()])
     }
 
-    /// Starts a side's process, and makes it wait after its warm-up. The inner error says why the process does not
-    /// wait.
+    /// Starts a side's process, and makes it wait after its warm-up. The inner error says why it does not wait.
     pub(super) fn warm_up(
         &mut self,
         bout: &mut Bout<'_, '_>,
