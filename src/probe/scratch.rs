@@ -1,5 +1,5 @@
-//! A probe's scratch folder. It holds the socket, the hook, and the notes for cleaning up after a gputune that was
-//! killed together with its supervisor. Cleaning up touches nothing of a living gputune or of another user.
+//! A probe's scratch folder. It holds the socket, the hook, and the notes for cleaning up after a gputune that was killed
+//! together with its supervisor. Cleaning up touches nothing that belongs to a living gputune or to another user.
 //!
 //! Only its user may enter it, whatever the umask. The gputune that made the folder keeps the file `owner` in it
 //! locked. The kernel releases the lock when that gputune ends, even if it is killed. So a folder with an unlocked file
