@@ -180,8 +180,9 @@ fn killed_rank(lines: &[String], facts: &MemoryFacts) -> Option<(Memory, String)
 }
 
 /// Finds the line with the cause: the first line with a known text, because other ranks complain later. A lost data
-/// worker and a missing algorithm can have many causes, so any other text takes precedence. Indented lines quote the
-/// source in a Python traceback, so they come last, and only for memory.
+/// worker and a missing algorithm can have many causes, so any other known text takes precedence.
+///
+/// Indented lines are a second choice, and only for memory: in a Python traceback they quote the source.
 fn decisive_line(lines: &[String]) -> Option<(Meaning, &str)> {
     let known = |line: &Line<'_>| failure_texts::meaning(line.text.trim_start());
     let all = || lines.iter().map(|line| Line::of(line));

@@ -77,8 +77,10 @@ impl Drop for EventSocket {
     }
 }
 
-/// Returns the next connection; `None` if the socket is closing. Closes connections of other users, except root: they
-/// cannot enter the socket's folder, so their connections do not belong to the probe.
+/// Returns the next connection of this user; `None` if the socket is closing.
+///
+/// Closes connections of other users, except root: other users cannot enter the socket's folder, so such a connection
+/// does not belong to the probe.
 fn accept(shared: &Shared) -> Option<UnixStream> {
     const PAUSE: Duration = Duration::from_millis(10);
     loop {

@@ -59,8 +59,12 @@ impl Idle {
         Self { shared: None, ..self }
     }
 
-    /// Waits until memory is back, or returns an error. Returns `Break` if the caller does not want to wait any longer.
+    /// Waits until memory is back. Returns `Break` if the caller does not want to wait any longer.
+    ///
     /// Waits for a new program on a GPU only once. If the program stays, its memory is accepted from then on.
+    ///
+    /// # Errors
+    /// The memory does not come back.
     pub(super) fn wait(&mut self, visible: &Visible, watch: Watch<'_>) -> Result<ControlFlow<()>, ProbeError> {
         let mut begin = Instant::now();
         while let Some(held) = self.held(visible) {

@@ -65,8 +65,9 @@ enum Inside {
 }
 
 impl PlainText {
-    /// Returns the bytes without control sequences and control characters; tabs and line ends stay. A move of the
-    /// cursor back or to another line becomes one carriage return, as in progress bars.
+    /// Returns the bytes without control sequences and control characters. Tabs and line ends stay.
+    ///
+    /// A sequence that moves the cursor back or to another line becomes one carriage return, as in progress bars.
     pub(super) fn of(&mut self, bytes: &[u8]) -> Vec<u8> {
         let text = |byte: &u8| {
             let (next, out) = self.inside.take(*byte);

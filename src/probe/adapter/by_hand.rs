@@ -290,8 +290,9 @@ pub(super) const SDPA: ByHand = only(|value, _| {
     ]
 });
 
-/// Source: torch's notes "Automatic Mixed Precision examples: Gradient accumulation". CUDA graphs overwrite the
-/// gradients that they create (pytorch#169545), so gradients need memory outside of the graphs.
+/// Source: torch's notes "Automatic Mixed Precision examples: Gradient accumulation".
+///
+/// CUDA graphs overwrite the gradients that they create (pytorch#169545), so gradients need memory outside of the graphs.
 pub(super) const GRAD_ACCUMULATION: ByHand = only(|value, names| {
     let Names { model, loss, optimizer, has_graphs, .. } = names;
     let Some(pieces) = value.as_i64().filter(|pieces| *pieces > 1) else { return Vec::new() };

@@ -108,8 +108,9 @@ pub(in super::super) struct Question<'a> {
     pub(in super::super) has_trained: bool,
 }
 
-/// Returns a sentence about the prompt, if the program failed because it asked for input: it prints `EOFError`
-/// (Python's `input`) or `Aborted!` (click and typer), or the hook noted the line that asked.
+/// Returns a sentence about the prompt, if the program failed because it asked for input, which a probe does not have.
+/// Such a program prints `EOFError` (Python's `input`) or `Aborted!` (click and typer), or the hook noted the line that
+/// asked.
 pub(in super::super) fn asked_for_input(reason: &str, last_lines: &[String], asked: Question<'_>) -> Option<String> {
     /// The start of Python's traceback. A prompt may precede it on the same line.
     const TRACEBACK: &str = "Traceback (most recent call last):";

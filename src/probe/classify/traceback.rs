@@ -139,9 +139,11 @@ pub(super) fn fatal(exceptions: &[Exception], rank: Option<u32>) -> Option<&Exce
     own.or_else(|| exceptions.iter().rev().find(counts))
 }
 
-/// Returns the lines from the fatal exception on, including exceptions that caused it (`raise ... from ...`). Returns
-/// all lines if no exception is fatal, if it follows from an earlier message of a library, or if the job has several
-/// ranks, whose last exception usually complains about another rank.
+/// Returns the lines from the fatal exception on, including exceptions that caused it (`raise ... from ...`).
+///
+/// Returns all lines if no exception was fatal, or if the exception only follows from an earlier message of a library.
+/// Also returns all lines if the job has several ranks, because the last exception is then usually a complaint about
+/// another rank.
 pub(super) fn deciding(lines: &[String], ranks: u32) -> &[String] {
     if has_peers(lines, ranks) {
         return lines;

@@ -46,8 +46,9 @@ fn parts(word: &str) -> impl Iterator<Item = &str> {
 }
 
 impl Session {
-    /// Returns an error, which ends the search, if the environment made the command fail: a missing module or program,
-    /// or a wrong command line. If only this config's words are wrong, returns the config's outcome.
+    /// Returns an error if the environment made the command fail: a missing module or program, or a wrong command line.
+    /// Such a failure does not depend on the config, so the error ends the search. If only this config's words are
+    /// wrong, returns the config's outcome. Returns `None` for all other failures.
     pub(super) fn of_environment(&self, verdict: &Verdict, known: &KnownWords) -> Option<Result<Outcome, ProbeError>> {
         if !matches!(verdict, Verdict::Exited) || self.heard.is_done || self.heard.diverged.is_some() {
             return None;

@@ -20,8 +20,9 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_secs(40);
 
 impl Session {
-    /// Ends all processes of the probe and waits for their last output and events. If the caller stops the search in
-    /// the meantime, the rest of the grace time is skipped.
+    /// Ends all processes of the probe and waits for their last output and events.
+    ///
+    /// Keeps asking the caller during this time: if the caller stops the search, the rest of the grace time is skipped.
     pub(super) fn close(&mut self, verdict: &Verdict, watch: Watch<'_>) -> Result<(), ProbeError> {
         // A stopped process neither receives an order nor ends by SIGTERM.
         self.resume();

@@ -23,9 +23,9 @@ pub(super) enum Answer {
 }
 
 impl Session {
-    /// Measures the current config, then holds the process if `keeps` is true and this is possible; otherwise closes
-    /// it. Returns the verdict, the end of measuring (at the last step before the script left training), and true if
-    /// held.
+    /// Measures the current config of the process. Then holds the process for another config if `keeps` is true and
+    /// this is possible; otherwise closes it. Returns the verdict, the end of measuring, and true if the process is
+    /// held. If the script left training, measuring ended with the last step before that.
     pub(super) fn measure_and_hold(
         &mut self,
         keeps: bool,

@@ -186,8 +186,9 @@ impl Slot {
         FromWorker::Ended(Box::new(Ended { slot, attempt, outcome, remarks, log }))
     }
 
-    /// Returns a message if a probe does not fit into the allocation. A probe needs as much time as this node's longest
-    /// probe, within its own limits, and the grace time.
+    /// Returns the remaining and the needed time if a probe does not fit into the allocation. A probe needs as much
+    /// time as this node's longest probe, but at least its measuring time and at most its time limit. The grace time is
+    /// added.
     fn no_time(&self, asked: &Asked) -> Option<FromWorker> {
         let left = self.allocation?.left();
         let takes = (*locked(&self.longest)).max(asked.limits.measure_time).min(asked.limits.probe_time);

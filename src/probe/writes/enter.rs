@@ -29,9 +29,10 @@ pub(in crate::probe) fn enter(layout: &Layout) -> Result<(), Refused> {
     put_on(layout)
 }
 
-/// Enters a new namespace and returns the namespace outside its layers, from which the namespaces of other probes can
-/// be entered. In a user namespace, that needs capabilities, which the next executed command keeps (capabilities(7),
-/// "Ambient capability set").
+/// Enters a new namespace and returns the namespace outside its layers. From there, this process or a child can enter the
+/// namespaces of other probes.
+///
+/// In a user namespace, that needs capabilities. The next executed command keeps them (capabilities(7), "Ambient capability set").
 pub(in crate::probe) fn enter_with_way_out(layout: &Layout) -> Result<OwnedFd, Refused> {
     if layout.user.is_some() {
         leave_mounts(layout.user)?;

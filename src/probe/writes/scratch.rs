@@ -313,8 +313,9 @@ impl Scratch {
     }
 }
 
-/// Returns the folders in which layers may be kept, best first. Folders in memory come last, because checkpoints are
-/// large; `/var/tmp` survives reboots (FHS 3.0, section 5.15).
+/// Returns the folders in which layers may be kept, best first. The order is gputune's own folder, the folder of temporary files
+/// that survive reboots (FHS 3.0, section 5.15), then the folder of other temporary files. Folders in memory come last, because
+/// checkpoints are large.
 fn parents(around: &Surroundings, mounts: &[Mount]) -> Vec<PathBuf> {
     let mut parents = vec![around.out.clone(), PathBuf::from("/var/tmp"), around.temporary.clone()];
     let is_memory = |folder: &PathBuf| places::mount_of(folder, mounts).is_some_and(|mount| mount.kind == Kind::Memory);

@@ -118,9 +118,10 @@ const RESERVE: u64 = 128 << 20;
 /// The shortest time between two counts of the layer's files: a round number.
 const COUNT_HOLDS: Duration = Duration::from_secs(1);
 
-/// Watches one probe's layer, so that the probe ends before the disk is full. The layer's files are counted only after
-/// the free space, which takes a microsecond to read, has shrunk by the allowed amount: other programs may have
-/// written.
+/// Watches one probe's layer, so that the probe ends before the disk is full.
+///
+/// Asking the file system for its free space takes a microsecond. The layer's files are counted only after the free
+/// space has shrunk by the allowed amount. Only the count shows whether the probe or another program wrote.
 #[derive(Debug)]
 pub(in crate::probe) struct Room {
     folder: PathBuf,
