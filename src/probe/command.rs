@@ -94,7 +94,8 @@ impl CommandProber {
         self.protection.as_ref().ok_or(WritesError::NoHook)
     }
 
-    /// Waits until memory use is back to its level before the first probe. Returns `Break` if the caller stops waiting.
+    /// Records the memory in use before the first probe. Before each later probe, waits until memory use is back to
+    /// that level. Returns `Break` if the caller stops waiting.
     fn settle(&mut self, visible: &Visible, watch: Watch<'_>) -> Result<ControlFlow<()>, ProbeError> {
         // Held processes keep their memory, so do not wait for it.
         if let Some(idle) = self.idle.as_mut().filter(|_| self.stable.is_empty()) {
@@ -145,7 +146,8 @@ fn is_failure_beside_others(outcome: &Outcome) -> bool {
         || matches!(outcome, Outcome::Disturbed(failure) if is_taken(failure))
 }
 
-/// Returns true if a probe crashed because Slurm ended its whole job; this process may get the signal a bit later.
+/// Returns true if a probe crashed because Slurm ended its whole job. Slurm signals all processes of a job that is
+/// cancelled or out of time. This process may receive the signal later than the probe. The config must not be blamed.
 fn is_ended_with_all(outcome: &Outcome, watch: Watch<'_>) -> bool {
     /// How much later the signal may arrive: a round number.
     const LATER: Duration = Duration::from_millis(100);
@@ -318,7 +320,8 @@ impl CommandProber {
         outcome
     }
 
-    /// Measures a config in the waiting process. Returns `None` if a new process must measure the config.
+    /// Measures a config in the waiting process. Returns `None` if that process cannot take the config, or if the
+    /// config fails there. A new process must then measure it.
     fn probe_live(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Option<Outcome>, ProbeError> {
         let step = Arc::clone(&self.step);
         let Some((mut held, fits)) = self.live.take(&step, job) else { return Ok(None) };

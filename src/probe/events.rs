@@ -164,7 +164,8 @@ impl Introduced {
     }
 }
 
-/// Reads a line; `None` at the end. Returns false for a line that is too long, whose rest is skipped.
+/// Reads a line with its line break. Returns `None` at the end, and false if the line is too long. The part of a line beyond
+/// the limit is skipped.
 fn next_line(lines: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<bool>> {
     line.clear();
     let read = lines.by_ref().take(LONGEST_LINE as u64 + 1).read_until(b'\n', line)?;

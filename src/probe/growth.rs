@@ -87,7 +87,10 @@ pub(super) fn growths(
 /// The least growth of memory that counts: a round number, above what allocators and libraries take while a job settles.
 pub(super) const LEAST_BYTES: f64 = 64e6;
 
-/// Returns the growth per second if it is even over steps, not time: other programs may slow the whole job down.
+/// Returns the growth per second if it is steady.
+///
+/// The growth must be even over steps, not over time: if other programs slow the job down, its growth slows down as
+/// well.
 fn in_a_second(points: &[(Instant, f64)], least: f64, steps: &dyn Fn(Instant) -> f64) -> Option<f64> {
     /// A round number: the shortest time that can show a trend.
     const SHORTEST: Duration = Duration::from_millis(500);

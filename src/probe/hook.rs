@@ -69,7 +69,8 @@ pub(super) struct Asks {
     pub(super) live: bool,
 }
 
-/// Writes the hook into a folder of the probe. Without an adapter, it only silences trackers and guards files.
+/// Writes the hook into a folder of the probe, which is removed after the probe. Without an adapter, the hook sets nothing
+/// and counts no steps. It then only silences trackers, and guards files if that is asked for.
 pub(super) fn lay_down(folder: &Path, socket: &Path, job: &Job<'_>, apply: &Apply, asks: Asks) -> io::Result<()> {
     adapter::install(folder)?;
     let Some(adapter) = apply.adapter else { return Ok(()) };
@@ -89,7 +90,8 @@ pub(super) fn import_first(env: &mut BTreeMap<String, String>, folder: &Path) {
     env.insert(PYTHONPATH.to_owned(), in_front(folder.into(), theirs).to_string_lossy().into_owned());
 }
 
-/// Writes the hook below `folder` for a run that is not measured. Returns `PYTHONPATH`: the hook, then `theirs`.
+/// Writes the hook into a permanent folder below `folder`, for a run that gputune does not measure. The hook then only
+/// applies settings. Returns the value of `PYTHONPATH`: the hook's folder in front of `theirs`.
 fn lay_for_run(
     folder: &Path,
     trial: u32,

@@ -69,7 +69,9 @@ struct Seen {
 }
 
 impl HostWatch {
-    /// Watches a process and its descendants. Pages that they share with the `zygote` that forked them also count.
+    /// Makes a watch on a process and its descendants. `shared` was made before the probe began.
+    ///
+    /// `zygote` is the process from which the probe was forked. Pages that they still share count as the probe's pages.
     pub(super) fn new(
         root: u32,
         zygote: Option<u32>,
@@ -195,7 +197,8 @@ impl HostWatch {
         self.seen().shared.full()
     }
 
-    /// Returns the share of CPU time that other programs used and the probe lacked; `None` if CPUs were idle.
+    /// Returns the share of CPU time that other programs used while the probe ran, if the CPUs were full. The probe then lacked
+    /// that time. Returns `None` if the CPUs were not full, or the share is small.
     pub(super) fn foreign_cpu_share(&self) -> Option<f64> {
         /// The CPUs are not full if at least this share of their time is idle: a round number.
         const IDLE: f64 = 0.1;
@@ -284,7 +287,8 @@ fn look_at_holding(pids: &[u32], seen: &Mutex<Seen>) {
     locked(seen).holdings.push(holding);
 }
 
-/// Records the processes and their memory: the last walk's, plus the change since. Returns true if a walk is due.
+/// Records the processes and their memory: the memory at the last walk, plus the change of anonymous memory. Returns
+/// true if a walk is due.
 fn follow_memory(pids: &[u32], seen: &Mutex<Seen>, meter: &Mutex<HostMeter>) -> bool {
     /// A walk is repeated after this time: anonymous memory does not show that processes copy shared pages.
     const OLD: Duration = Duration::from_secs(10);

@@ -24,7 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// nothing: programs of other users stay for hours, and the probes' own processes have ended. A round number.
 const PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(3);
 
-/// This share of the initially free shared memory must be free again; others may use the rest. A round number.
+/// The share of the initially free shared memory that must be free again. Other programs may use the rest; gputune
+/// removes what probes leave. A round number.
 const SHARED_FREE: f64 = 0.5;
 
 /// The memory that was in use before the first probe.
@@ -124,7 +125,8 @@ impl Idle {
     }
 }
 
-/// Finds memory of a GPU held by a new program that is not `settled`, or by no program that the driver lists.
+/// Finds memory of a GPU that was free before. It belongs to a new program that is not `settled`, or to no program that
+/// the driver lists.
 fn held_on_gpu(before: &GpuState, now: &GpuState, settled: &BTreeSet<u32>) -> Option<Held> {
     now.gpus.iter().find_map(|gpu| {
         // A GPU that was not seen before the first probe cannot be compared.
@@ -143,7 +145,8 @@ fn held_on_gpu(before: &GpuState, now: &GpuState, settled: &BTreeSet<u32>) -> Op
     })
 }
 
-/// Returns how much more of a GPU the processes hold than before. A process of unknown memory may hold it all.
+/// Returns how much more of a GPU the listed processes hold than before. If the driver does not report the memory of a
+/// process, the process may hold all of the growth.
 fn taken_by_others(before: &GpuState, now: &GpuState, gpu: &GpuMemory, grown: u64) -> u64 {
     let held_before = |pid: u32| {
         let same = before.processes.iter().find(|process| process.pid == pid && process.uuid == gpu.uuid);

@@ -42,7 +42,8 @@ impl KeptFile {
     }
 }
 
-/// Copies the wanted files of a probe from its scratch folder. A file that cannot be copied is left out.
+/// Copies the wanted files of a probe from its scratch folder. If a file cannot be copied, it is left out without an
+/// error.
 pub(super) fn keep(scratch: &Path, log: &Path, outcome: &Outcome) {
     for kind in ALL.into_iter().filter(|kind| (kind.is_wanted)(outcome)) {
         let (from, to) = (scratch.join("python").join(kind.written), kind.path(log));

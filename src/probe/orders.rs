@@ -71,7 +71,8 @@ pub(super) struct Order {
     pub(super) env: BTreeMap<String, String>,
     pub(super) cwd: PathBuf,
     pub(super) grace_ms: u64,
-    /// Folders to remove at the end, even if gputune is gone. The first has the socket and the notes on the probe.
+    /// Folders to remove at the end, by gputune or, if gputune is gone, by the supervisor. The first folder has the
+    /// socket and gputune's notes on the probe.
     pub(super) to_remove: Vec<PathBuf>,
     /// The mount namespace for the command; `None` for gputune's own namespace.
     pub(super) layout: Option<Layout>,

@@ -262,7 +262,8 @@ fn measurement(value: f64) -> Measurement {
     }
 }
 
-/// Combines the rows of one config: the means of successful rows with the first one's other data, or a failure.
+/// Combines the rows of one config. If rows succeeded, returns their means, with the other data of the first of them.
+/// Otherwise returns the first failure.
 fn together(outcomes: Vec<Outcome>) -> Outcome {
     let values: Vec<f64> = outcomes.iter().filter_map(|o| o.measurement()?.metric("throughput")).collect();
     let first = outcomes.iter().find_map(|outcome| outcome.measurement()).cloned();

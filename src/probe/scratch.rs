@@ -110,7 +110,8 @@ impl Note {
     }
 }
 
-/// Locks the file that marks a folder's owner until it is dropped. It is named last, so nobody sees it unlocked.
+/// Locks the file that marks the owner of a folder, until the returned file is dropped. The file gets its name only after it is
+/// locked, so no other process can find it unlocked while this process lives.
 pub(super) fn claim(folder: &Path) -> io::Result<File> {
     let unlocked = folder.join(".tmp-owner");
     let owner = File::create_new(&unlocked)?;

@@ -66,7 +66,8 @@ impl Timeline {
         self.throughput.len() * (3 + self.gpus.len())
     }
 
-    /// Makes a probe's timeline. `readings` reads the machine's counters over a time, `gpus` around a moment.
+    /// Makes the timeline of a probe that ran between two moments. `readings` reads the machine's counters over a time,
+    /// and `gpus` returns the GPU readings around a moment: the middle of a part.
     pub(super) fn of<'g>(
         (begin, end): (Instant, Instant),
         window: &Window,

@@ -165,7 +165,8 @@ impl Apply {
     }
 }
 
-/// Formats a setting for torch's allocator. The default is written out: gputune's environment may have another value.
+/// Formats a setting for the variables of torch's allocator. The default is also written out, because gputune's own
+/// environment may set another value.
 fn allocator_config(setting: &str) -> String {
     match setting {
         "default" => "expandable_segments:False".to_owned(),

@@ -108,7 +108,8 @@ impl CommandProber {
         }
     }
 
-    /// Waits until the machine is idle, unless processes are held, then watches its GPUs. False: the caller stops.
+    /// Waits until the machine is idle, then starts to watch its GPUs. Does nothing if stopped processes of the
+    /// search's last duel exist. Returns false if the caller stops waiting.
     fn settle_for(&mut self, bout: &mut Bout<'_, '_>) -> Result<bool, ProbeError> {
         let visible = self.visible(bout.duel.job(Side::A));
         if !self.stable.is_empty() {

@@ -25,10 +25,12 @@ const ASKED_FILE: &str = "asked-for-input.txt";
 /// The number of steps with a time after which enough is known. The first step has no time and does not count here.
 const STEPS: u64 = 2;
 
-/// A first run goes on for this time after its first step, as the baseline's first measurement: a round number.
+/// How long a first run goes on after its first step, so that it is the baseline's first measurement: a round number.
+/// The run always goes on for at least `STEPS`.
 const MEASURES: Duration = Duration::from_secs(1);
 
-/// Without a new note for this time, a script without a framework of the hook has read its settings: a round number.
+/// After this time without a new note, a script without a framework of the hook has imported its modules and read its
+/// settings: a round number.
 const QUIET: Duration = Duration::from_secs(4);
 
 /// A first run without any note ends after this time: the command is not Python. A round number.

@@ -217,7 +217,8 @@ fn changes(step: &CommandStep, from: &Settings, to: &Settings) -> Vec<Applied> {
 
 /// Compares the throughput of two measurements of a config. The error describes the difference.
 fn same_rate(one: &Measurement, other: &Measurement) -> Result<(), String> {
-    /// The largest allowed difference of two runs, even with wider intervals; a tie of configs has the same limit.
+    /// The largest allowed difference of two runs, even if the intervals are wider. A tie of configs has the same
+    /// limit.
     const WIDEST: f64 = 0.1;
     /// The difference that is always allowed. 95% of the differences between two processes are smaller, if the
     /// throughput of processes has a standard deviation of 3%.

@@ -203,7 +203,8 @@ impl Session {
         Ok(self.clock.stood_still().map_or(verdict, Verdict::Disturbed))
     }
 
-    /// Receives messages until a message or `look` gives a verdict. Calls `look` at `next_tick`, then each `tick`.
+    /// Receives messages until a message or `look` gives a verdict. Calls `look` at `next_tick`, then after each
+    /// `tick`.
     pub(super) fn listen(
         &mut self,
         (mut next_tick, tick): (Instant, Duration),

@@ -28,7 +28,8 @@ const TERMINAL: (&str, &str) = ("TERM", "xterm");
 /// environment").
 const NO_BYTECODE: &str = "PYTHONDONTWRITEBYTECODE";
 
-/// Returns the variables of the spec and of an experiment, with defaults for unbuffered output and the terminal.
+/// Returns the environment variables of the spec and of an experiment, and defaults for unbuffered output and the
+/// terminal.
 pub(super) fn environment(of_spec: Vec<(String, String)>, job: &Job<'_>) -> BTreeMap<String, String> {
     let of_experiment = job.experiment.map(Experiment::environment).unwrap_or_default();
     let mut env: BTreeMap<String, String> = of_spec.into_iter().chain(of_experiment).collect();
@@ -132,7 +133,8 @@ impl Process<'_> {
 }
 
 impl CommandProber {
-    /// Probes a config in a forked process if possible. If that fails, only the outcome of a fresh process counts.
+    /// Probes a config in a forked process if possible, else in a fresh process. If the forked process fails, a fresh
+    /// process repeats the probe, and only the outcome of the fresh process counts.
     pub(super) fn probe_somehow(
         &mut self,
         warm: &mut Warm,

@@ -297,7 +297,8 @@ impl Session {
         Some(Outcome::OutOfMemory { memory, failure: classify::failure(reason, last_lines) })
     }
 
-    /// Returns the outcome of the measured steps, or of an experiment without steps; `None` if nothing was measured.
+    /// Returns the outcome of the measured steps, or of an experiment without steps. Returns `None` if nothing was
+    /// measured.
     fn measured(&mut self, last_lines: &[String], stopped_itself: bool) -> Option<Outcome> {
         if let Effort::Losses { count } = self.task.effort
             && self.heard.totals.has_first_losses(count)

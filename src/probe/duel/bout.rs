@@ -23,7 +23,8 @@ pub(in crate::probe) struct Bout<'d, 'w> {
     pub(in crate::probe) result: Duelled,
 }
 
-/// A search's duel has no second blocks if the first blocks of all sides took longer in total: a round number.
+/// If the first blocks of all sides took longer than this in total, a search's duel has no second blocks: a round
+/// number.
 const LONGEST_PASS: Duration = Duration::from_secs(4);
 
 impl<'d, 'w> Bout<'d, 'w> {
@@ -89,7 +90,8 @@ impl<'d, 'w> Bout<'d, 'w> {
         if self.began.elapsed() >= self.duel.time { Err(DuelEnd::TimeIsUp) } else { Ok(self.duel.of_turn(turn)) }
     }
 
-    /// Returns the steps of a side's first block, which its later blocks repeat; `None` before the first block.
+    /// Returns the number of steps in a side's first block, which its later blocks repeat; `None` before the first
+    /// block.
     pub(in crate::probe) fn length(&self, side: Side) -> Option<u64> {
         self.result.blocks.iter().find(|block| block.side == side).map(|block| block.steps)
     }

@@ -270,7 +270,8 @@ impl Drop for Reach {
 
 /// Connects to the probe's socket for a process of another node, and forwards the orders for the process.
 fn connected(folder: &Path, connection: u64, input: &Arc<Mutex<Option<ChildStdin>>>) -> Option<UnixStream> {
-    /// A write to a probe that does not read fails after this time, as it delays all other messages: a round number.
+    /// A write to a probe that does not read fails after this time, because it delays the messages of all other
+    /// processes. A round number, far longer than a running probe takes to read.
     const PATIENCE: Duration = Duration::from_secs(10);
     let stream = UnixStream::connect(folder.join(SOCKET)).ok()?;
     stream.set_write_timeout(Some(PATIENCE)).ok()?;

@@ -79,7 +79,8 @@ impl Drop for Place {
     }
 }
 
-/// Makes a probe's folder; `None` if the probe's own socket already answers there, so that no relay is needed.
+/// Makes a probe's folder. Returns `None` if the probe's own socket already answers in the folder, because the probe
+/// runs on this node or shares its folder with this node. Then processes reach the probe without a relay.
 fn open(folder: &Path, files: &[(PathBuf, String)], out: &Out) -> io::Result<Option<Place>> {
     if UnixStream::connect(folder.join(SOCKET)).is_ok() {
         return Ok(None);
@@ -142,7 +143,8 @@ fn accept(listener: &UnixListener, folder: &Path, out: &Out) {
 
 /// Forwards the messages of a process until they end. Keeps whole lines together if possible.
 fn hear(stream: UnixStream, connection: u64, out: &Out) -> io::Result<()> {
-    /// More bytes than this are forwarded without a line end: a round number, far below the longest line.
+    /// Bytes without a line end are forwarded only above this size: a round number, far below the longest line between
+    /// relay and probe.
     const MOST: usize = 1 << 20;
     let mut reader = BufReader::with_capacity(1 << 16, stream);
     let mut held = Vec::new();

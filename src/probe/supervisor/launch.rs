@@ -21,7 +21,8 @@ use super::{HOLD, pid_of};
 /// The variable that tells a zygote the descriptor of the outer mount namespace.
 const WAY_OUT: &str = "GPUTUNE_WAY_OUT";
 
-/// Becomes the command. Standard input is a link to the supervisor, which sends the layout; it closes on exec.
+/// Becomes the command. Standard input is a connection to the supervisor, which sends the layout for writes. The connection
+/// closes when the command runs.
 pub(super) fn launch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let Some(program) = arguments.next() else { return ExitCode::FAILURE };
     let Ok(mut link) = own_link() else { return ExitCode::FAILURE };
@@ -57,7 +58,8 @@ fn take_cover(link: &UnixStream) -> io::Result<Option<OwnedFd>> {
     Ok(way_out)
 }
 
-/// Holds a mount namespace until standard input closes. Answers there with an empty line, or with a failure.
+/// Enters a mount namespace and stays in it until standard input closes, so that another process can also enter it. Answers with
+/// one line on standard input: empty, or the reason for a failure.
 pub(super) fn hold() -> io::Result<()> {
     let mut link = own_link()?;
     let layout: Layout = receive(&link)?;

@@ -151,7 +151,8 @@ impl Supervised {
         self.is_clean.load(Ordering::Relaxed)
     }
 
-    /// Ends what a killed supervisor left: the members of its control group, and the orphans of this process.
+    /// Ends the processes that a killed supervisor left: the members of its control group, and the orphans of this
+    /// process.
     fn clear(&self) {
         if let Some(path) = Cgroup::folder_of(self.pid()) {
             cgroup::end(&path);

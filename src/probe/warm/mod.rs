@@ -227,7 +227,8 @@ impl Warm {
 /// The file in which the hook's `imports.py` reports the imports, next to `probe.json`.
 const FILE: &str = "imports.json";
 
-/// Prefixes of variables that libraries read while they load: linker, allocator, OpenMP, BLAS, Python, torch, locale.
+/// The prefixes of variables that libraries read while they load, unseen by Python: the dynamic linker and allocator, OpenMP and
+/// BLAS, Python itself, torch, time zone and language.
 const LOAD_TIME: &str = "ATEN_ BLIS_ DNNL_ GLIBC_ GOMP_ KMP_ LANG LC_ LD_ MALLOC_ MKL_ OMP_ ONEDNN_ OPENBLAS_ PYTHON \
     PYTORCH_ TORCH TZ";
 
@@ -249,7 +250,8 @@ pub(super) struct Imports {
 }
 
 impl Imports {
-    /// Reads a probe's report; `command` ran as process `pid`. The error says why no zygote can run the command.
+    /// Reads the report of a probe from its scratch folder; `command` ran as process `pid`. Returns `None` without a report. The
+    /// error is the reason why no zygote can run the command.
     pub(super) fn read(scratch: &Path, command: &[String], pid: Option<u32>) -> Option<Result<Self, String>> {
         let text = fs::read(scratch.join("python").join(FILE)).ok()?;
         let mut imports: Self = serde_json::from_slice(&text).ok()?;

@@ -54,7 +54,8 @@ pub(in crate::probe) struct Zygote {
     _writes: Option<ProbeScratch>,
 }
 
-/// A file's last change in nanoseconds, and its size in bytes. A different stamp means that the file changed.
+/// The time of a file's last change in nanoseconds, and its size in bytes. A different stamp means that the file
+/// changed.
 type Stamp = (i64, u64);
 
 #[derive(Debug, Deserialize)]
@@ -196,7 +197,8 @@ impl Zygote {
         }
     }
 
-    /// Returns true if all imports are done, after a moment at most. The error says why no zygote is available.
+    /// Returns true if all imports are done. Waits only a moment for the zygote's answer. The error is the reason why
+    /// no zygote is available.
     pub(super) fn is_ready(&mut self) -> Result<bool, NoFork> {
         const PAUSE: Duration = Duration::from_millis(5);
         self.check()?;
@@ -239,7 +241,8 @@ impl Zygote {
     }
 }
 
-/// Returns the zygote's environment: the variables of its probes, and the variables for the hook and the socket.
+/// Returns the zygote's environment variables: the variables of its probes, and the variables for the hook and the
+/// socket.
 fn its_environment(env: &BTreeMap<String, String>, scratch: &Path, address: &Path) -> BTreeMap<String, String> {
     let mut its_env = env.clone();
     trackers::silence(&mut its_env, scratch);

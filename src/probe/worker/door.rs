@@ -12,7 +12,8 @@ use super::token::SHOWN;
 use super::{Hello, Node, Refusal, SILENCE, ToWorker, Token, WorkerError};
 use crate::probe::orders::send;
 
-/// The time to send the token, and how many callers may do so at a time: round numbers, far above any need.
+/// How long a caller may take to send the token, and how many callers may do so at a time. Round numbers: far above the needs of a
+/// slow network and a large cluster, and too small to delay a search.
 const LONGEST_SHOWING: Duration = Duration::from_secs(10);
 const MOST_SHOWING: usize = 64;
 

@@ -101,7 +101,8 @@ pub struct Refusal {
 #[derive(Debug, Serialize, Deserialize)]
 struct Asked {
     slot: usize,
-    /// The request's number, which the worker's answers repeat. An answer with another number is ignored.
+    /// The request's number, which rises with each request of this driver. The worker's answers repeat it. An answer
+    /// with another number belongs to an earlier request and is ignored.
     attempt: u64,
     number: u32,
     config: Config,

@@ -118,7 +118,8 @@ impl Protection {
         Ok(Self { writes, reason, guarded, ..none })
     }
 
-    /// Makes the folder for a probe's writes, if any. The probe writes to `own`, gputune's folders, directly.
+    /// Makes the folder for a probe's writes, if writes go to a layer or are guarded. `own` are gputune's folders; the
+    /// probe writes to them directly.
     pub(super) fn for_probe(&self, name: &str, own: &[PathBuf]) -> io::Result<Option<ProbeScratch>> {
         match (&self.scratch, &self.guarded) {
             (Some(scratch), _) => scratch.for_probe(name, own).map(Some),
@@ -133,7 +134,8 @@ impl Protection {
         self.scratch.as_ref().map(Scratch::store).or(of_guards)
     }
 
-    /// Covers the data folder of a failed write in these lines, or all if none is named. Returns true if any failed.
+    /// Searches the lines of a probe's output for a failed write to a read-only data folder. Covers that folder with a
+    /// layer in later probes, or all data folders if no line names the folder. Returns true if a write failed.
     pub(super) fn cover_written(&mut self, lines: &[String]) -> bool {
         self.scratch.as_mut().is_some_and(|scratch| scratch.cover_written(lines))
     }

@@ -46,7 +46,8 @@ impl Mount {
 const OF_THE_KERNEL: &str = "proc sysfs devtmpfs devpts cgroup cgroup2 mqueue debugfs tracefs securityfs pstore bpf \
     configfs fusectl hugetlbfs efivarfs binfmt_misc autofs rpc_pipefs nsfs fuse.lxcfs fuse.portal";
 
-/// Folders of devices, the kernel and services (FHS 3.0, sections 3.5, 3.15, 6.1): their mounts are [`Kind::System`].
+/// Folders of devices, the kernel and running services (FHS 3.0, sections 3.5, 3.15 and 6.1). Every mount in these folders is
+/// [`Kind::System`].
 const OF_SERVICES: &[&str] = &["/proc", "/sys", "/dev", "/run"];
 
 /// Returns the last mount at each place (proc_pid_mountinfo(5)), parents first.
@@ -202,7 +203,8 @@ fn topmost(folder: &Path, mounts: &[Mount]) -> Option<PathBuf> {
     way.into_iter().find(|above| is_coverable(above, mounts)).map(Path::to_owned)
 }
 
-/// Returns true if a layer in a user namespace can cover the folder: it is writable, and no mount lies below it.
+/// Returns true if a layer in a user namespace can cover the folder: this user may write to it, and no mount lies below
+/// it.
 fn is_coverable(folder: &Path, mounts: &[Mount]) -> bool {
     let is_writable = mount_of(folder, mounts).is_some_and(Mount::is_writable);
     let may_write = || rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK | Access::READ_OK).is_ok();
@@ -219,7 +221,8 @@ pub(super) fn mount_of<'m>(folder: &Path, mounts: &'m [Mount]) -> Option<&'m Mou
     holding.max_by_key(|mount| mount.target.components().count())
 }
 
-/// Returns the folders in shared memory. The files next to them are segments of programs, and are not covered.
+/// Returns the folders in shared memory, in which users keep data. The files next to these folders are not covered,
+/// because they are shared memory segments, also of other programs.
 fn shared_memory_folders() -> impl Iterator<Item = (PathBuf, Kind)> {
     let folders = subfolders(Path::new(crate::machine::shared::FOLDER));
     folders.filter(|folder| rustix::fs::access(folder, Access::WRITE_OK).is_ok()).map(|folder| (folder, Kind::Memory))

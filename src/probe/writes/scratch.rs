@@ -37,7 +37,8 @@ pub(super) struct Scratch {
     places: Places,
     /// Folders of data and of the system, which are read-only instead of covered.
     data: BTreeSet<PathBuf>,
-    /// Caches, each with the lower folder of its layer: the cache itself, or an empty folder if it does not exist.
+    /// Caches, each with the lower folder of its layer: the cache itself, or an empty folder if the cache does not
+    /// exist.
     caches: Vec<(PathBuf, PathBuf)>,
     pipes: Vec<PathBuf>,
     /// The working folder, the home, and the folders that the command names.
@@ -143,7 +144,8 @@ impl Scratch {
         Err(last.unwrap_or(Refused { stage: Stage::Rehearsal, errno: 0 }))
     }
 
-    /// Leaves out a folder that could not be covered. Returns false if the script needs it, or if none is named.
+    /// Leaves out a folder that could not be covered. Returns false if the script needs the folder, or if the failure
+    /// names no folder.
     fn leave_out(&mut self, refused: &Refused, around: &Surroundings) -> bool {
         let (Stage::Mount { folder, .. } | Stage::Write { folder }) = &refused.stage else { return false };
         let is_cache = self.caches.extract_if(.., |(cache, _)| cache == folder).count() > 0;
@@ -238,7 +240,8 @@ impl Scratch {
         Ok(ProbeScratch { room: Room::new(&folder, self.most_bytes), folder, layout: Some(layout) })
     }
 
-    /// Returns the steps before the layers: everything, or the unchanged folders, then the read-only mounts.
+    /// Returns the steps before the layers: everything, or the folders that stay as they are, then the read-only
+    /// mounts.
     fn base(&self) -> Vec<Step> {
         let read_only = |mount: &Mount| Step::ReadOnly { folder: mount.target.clone(), flags: mount.flags.bits() };
         if self.user.is_some() {

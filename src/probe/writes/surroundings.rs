@@ -86,7 +86,8 @@ const VARIABLES: &str = "XDG_CACHE_HOME HF_HOME HF_HUB_CACHE HF_DATASETS_CACHE T
 /// The default folders of such caches in the home folder.
 const IN_HOME: &[&str] = &[".cache", ".triton", ".nv/ComputeCache", ".keras"];
 
-/// Returns the outermost cache folders: of variables, in the home, and the Python environment if it is uncompiled.
+/// Returns the cache folders: from these variables, in this home, and the Python environment if it has uncompiled
+/// modules. A folder inside another cache folder is left out.
 fn cache_folders(env: &BTreeMap<String, String>, home: Option<&Path>, prefix: Option<&Path>) -> Vec<PathBuf> {
     let value = |name: &str| env.get(name).cloned().or_else(|| std::env::var(name).ok());
     let mut folders: Vec<PathBuf> = VARIABLES.split(' ').filter_map(value).map(PathBuf::from).collect();

@@ -102,7 +102,8 @@ impl CommandProber {
         all.map(|zygotes| zygotes[side.place()])
     }
 
-    /// Starts a side's process, and makes it wait after its warm-up. The inner error says why it does not wait.
+    /// Starts a side's process, and makes it wait after its warm-up. The inner error says why the process does not
+    /// wait.
     pub(super) fn warm_up(
         &mut self,
         bout: &mut Bout<'_, '_>,

@@ -14,7 +14,8 @@ pub(super) const START: Start = Start::Dial(Dialling { address, call, needs_toke
 /// The default address of a head (Ray's documentation).
 const USUAL: &str = "http://127.0.0.1:8265";
 
-/// How long the head may take to answer, and a job to end: round numbers. A busy head took two seconds to answer.
+/// How long the head may take to answer, and a job to end: round numbers. Ray gives a job three seconds from SIGTERM to SIGKILL,
+/// and a busy head took two seconds to answer.
 const LONGEST_ANSWER_S: u64 = 30;
 const LONGEST_END: Duration = Duration::from_secs(30);
 
