@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::printed::Printed;
 use super::running_mean::Stretch;
 use super::throughput::{Before, EPOCH, Observation, Throughput, behind_compilations, count, exceptions};
-use crate::model::EVALUATION;
 use crate::probe::stats::Work;
 
 /// The largest number of observations. If there are more, neighbours are added up, so that memory stays bounded.
