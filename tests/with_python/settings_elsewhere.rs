@@ -160,7 +160,8 @@ fn the_first_run_measures_the_baseline() {
     assert!(trials[0]["spent"]["measuring_s"].as_f64().unwrap() < 2.0, "{}", trials[0]);
     assert!(
         !out.join("logs/0001.log").exists() && out.join("logs/0002.log").exists(),
-        "the baseline has no process of its own"
+        "the baseline has no process of its own: {journal}{}",
+        stderr(&output)
     );
     // A search that goes on does not take it again.
     let mut again = Command::new(support::gputune());
