@@ -98,7 +98,6 @@ impl Dialled {
         &self.first.welcome().device
     }
 
-    /// The first worker.
     pub(super) fn first(&self) -> &Node {
         &self.first
     }

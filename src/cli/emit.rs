@@ -73,7 +73,6 @@ pub(super) fn run(args: &Args) -> super::Result {
     Ok(Exit::Found)
 }
 
-/// Returns the report on the best config of a search.
 pub(super) fn best_in(kept: &Kept) -> Result<BestReport, Failed> {
     report::best_of(kept).ok_or_else(|| {
         let message = format!("{} has no best config: nothing feasible was found", kept.folder.display());

@@ -95,7 +95,6 @@ impl Progress {
         self.show_status(is_rare);
     }
 
-    /// Returns the lines about an event.
     fn lines(&self, event: &Event<'_>) -> Vec<(String, Tone)> {
         let plain = |text: String| vec![(text, Tone::Plain)];
         let doubtful = |text: String| vec![(text, Tone::Doubtful)];

@@ -44,7 +44,6 @@ fn sentence(text: &str) -> &str {
     text.trim_end().trim_end_matches('.')
 }
 
-/// Formats a text for a cell of a table.
 fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|").replace('<', "&lt;")
 }

@@ -25,7 +25,6 @@ pub const LAUNCHERS: &[Launcher] = &[
     Launcher { words: &["deepspeed"], ranks: &["--num_gpus"] },
 ];
 
-/// Programs that run shell scripts.
 const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "fish"];
 
 /// A command of a training run.
@@ -191,7 +190,6 @@ fn is_python(word: &str) -> bool {
     base(word).starts_with("python") && !word.ends_with(".py")
 }
 
-/// The most bytes of a shell script that are read.
 const MOST_BYTES: u64 = 64 * 1024;
 /// Programs that run the command after them unchanged.
 const RUNNERS: &[&str] = &[
@@ -202,7 +200,6 @@ const RUNNERS: &[&str] = &[
 const KEYWORDS: &[&str] = &["if", "then", "else", "while", "do", "{", "!", "export"];
 /// Programs that run a command in another environment. The command for the help needs them as well.
 const ENVIRONMENTS: &[&str] = &["uv", "poetry", "pipenv", "conda", "singularity", "apptainer", "docker"];
-/// The notations for all arguments of a shell script.
 const ALL_ARGUMENTS: &[&str] = &["$@", "${@}", "$*"];
 
 /// The command that a shell script runs.
@@ -320,7 +317,6 @@ fn changed_folder(words: &[String]) -> Option<&str> {
     }
 }
 
-/// Returns name and value of an assignment such as `A=1`.
 fn assignment(word: &str) -> Option<(&str, &str)> {
     let (name, value) = word.split_once('=')?;
     let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -376,7 +372,6 @@ fn shell_commands(line: &str) -> Vec<Vec<String>> {
     split.commands
 }
 
-/// The parts of a line that is split.
 #[derive(Debug, Default)]
 struct Split {
     commands: Vec<Vec<String>>,

@@ -13,7 +13,6 @@ use super::setting_files::{Template, in_file};
 use super::settings::{self, Means};
 use crate::probe::escaped;
 
-/// The size of the largest config that is read.
 const MOST_BYTES: u64 = 1024 * 1024;
 /// The elements of a bucket if the config states none: the default in DeepSpeed's documentation.
 const BUCKET: i64 = 500_000_000;

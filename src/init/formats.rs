@@ -14,7 +14,6 @@ use crate::model::Precision;
 /// A boolean argument: its value in the command, and the values that the space derives for it.
 #[derive(Debug, Default)]
 struct Flag {
-    /// True if the flag is on today.
     is_on: bool,
     /// The words of the command that state it.
     given: Option<Given>,
@@ -109,7 +108,6 @@ fn negated(condition: &str) -> String {
     if condition.contains(' ') { format!("not ({condition})") } else { format!("not {condition}") }
 }
 
-/// Returns true if a string has only digits: it is a number, not a boolean.
 fn is_number(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_digit())
 }
@@ -123,7 +121,6 @@ impl Planner<'_> {
             || self.add_amp(knob)
     }
 
-    /// Adds one argument that takes the name of a number format.
     fn add_precision_value(&mut self, knob: &Knob) -> bool {
         let argument = self.argument(knob.names).filter(|argument| argument.kind.takes_value());
         let Some(argument) = argument else { return false };
@@ -272,7 +269,6 @@ impl Planner<'_> {
     }
 }
 
-/// Returns true if an argument is boolean.
 fn is_flag(argument: &Argument) -> bool {
     let is_boolean = |text: &String| matches!(text.as_str(), "True" | "False" | "true" | "false");
     match &argument.kind {

@@ -290,9 +290,7 @@ pub fn config(text: &str) -> Vec<Argument> {
 /// The parts of a usage line outside brackets.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Usage {
-    /// Options, as spelled in the usage.
     options: Vec<String>,
-    /// Positional values.
     values: Vec<String>,
 }
 

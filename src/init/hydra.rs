@@ -8,9 +8,7 @@ use super::argument::Argument;
 use super::help;
 use super::source::{Source, literal};
 
-/// The most bytes that are read of a config file.
 const MOST_BYTES: u64 = 256 * 1024;
-/// The most groups of a config that are read.
 const MOST_GROUPS: usize = 50;
 
 /// Returns the settings in the files named by `@hydra.main(config_path=..., config_name=...)`, and in the files of their groups.

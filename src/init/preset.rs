@@ -23,7 +23,6 @@ pub struct Preset {
     pub adapter: Option<&'static str>,
     /// The launchers that identify the preset, by their first word.
     launchers: Names,
-    /// The modules whose import identifies the preset.
     modules: Names,
     /// The documentation page.
     pub page: &'static str,
@@ -127,11 +126,9 @@ pub fn recognise(command: &Command, source: &Source) -> Recognised {
 /// A parameter of a shipped space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Line {
-    /// Its name.
     pub(super) name: String,
     /// The table without the braces.
     pub(super) definition: String,
-    /// Its comment.
     pub(super) about: String,
 }
 
@@ -176,7 +173,6 @@ impl Line {
         Some(self.definition.split_once(&format!("{key} = "))?.1)
     }
 
-    /// Returns its target.
     pub(super) fn target(&self) -> Option<&str> {
         self.key("apply")?.strip_prefix('"')?.split('"').next()
     }

@@ -18,7 +18,6 @@ use crate::probe::{FirstRun, NotedArgument, NotedLoader, NotedVariable, Notes};
 pub struct Seen {
     /// The script's options, files and variables.
     pub notes: Notes,
-    /// The facts about its first steps.
     facts: Facts,
     /// True if it made a training step.
     pub has_trained: bool,

@@ -130,7 +130,6 @@ fn choose<'e>(knob: &Knob, (file, entries): (&Path, &'e [Entry]), plan: &Plan, f
     }
 }
 
-/// Returns how the command names a file.
 fn named(found: &Found<'_>, file: &Path, cwd: &Path) -> Option<Named> {
     let file = file.canonicalize().ok()?;
     let is_it = |text: &str| !text.is_empty() && cwd.join(text).canonicalize().is_ok_and(|path| path == file);

@@ -294,7 +294,6 @@ impl BestReport {
     }
 }
 
-/// Returns true if a folder is the current directory.
 fn is_here(folder: &str) -> bool {
     std::env::current_dir().is_ok_and(|here| here == Path::new(folder))
 }

@@ -65,7 +65,6 @@ impl HeldBack {
         self.title.split_once(": ").map_or(self.title.as_str(), |(_, name)| name)
     }
 
-    /// Returns the bottleneck in words, with its confidence.
     fn with_confidence(&self) -> String {
         format!("{} ({})", self.name(), self.how_sure())
     }
@@ -78,7 +77,6 @@ impl HeldBack {
         }
     }
 
-    /// Returns the line of the script that causes the bottleneck, in words.
     fn place(&self) -> Option<String> {
         self.lines.first().map(|line| format!("in {line}"))
     }

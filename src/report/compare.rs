@@ -43,7 +43,6 @@ pub struct Comparison {
     pub(super) differences: Vec<String>,
 }
 
-/// One of the two studies, in numbers.
 #[derive(Debug, Serialize)]
 pub(super) struct SideReport {
     pub(super) name: String,
@@ -61,7 +60,6 @@ pub(super) struct SideReport {
     pub(super) over_baseline: Option<Estimate>,
 }
 
-/// The best config of a study.
 #[derive(Debug, Serialize)]
 pub(super) struct BestOfSide {
     pub(super) config: Settings,
@@ -114,10 +112,8 @@ pub(super) struct Lost {
     pub(super) reason: String,
 }
 
-/// The version of the JSON format.
 const FORMAT: u32 = 1;
 
-/// A config's numbers in one study.
 struct Entry {
     config: Settings,
     estimate: Estimate,
@@ -181,7 +177,6 @@ fn goal_of(a: &Study, b: &Study) -> Goal {
     known.unwrap_or_else(|| Goal::new("throughput", Direction::Maximize))
 }
 
-/// Returns the parameters that both spaces have.
 fn shared_names(a: &Study, b: &Study) -> Vec<String> {
     let names = a.space.parameters().iter().map(Parameter::name);
     names.filter(|name| b.space.parameter_index(name).is_some()).map(str::to_owned).collect()

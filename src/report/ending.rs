@@ -113,7 +113,6 @@ pub(super) fn no_config_is_faster(study: &Study, best: &Best) -> String {
 
 /// Why a search tried few configs.
 struct Few {
-    /// The mean time of a probe.
     probe_s: f64,
     /// The mean time of a probe before its first step.
     start_s: f64,

@@ -106,7 +106,6 @@ pub fn report_format(name: &str) -> Option<&'static ReportFormat> {
     REPORTS.iter().find(|format| format.name == name)
 }
 
-/// The name of the page in the folder of a search.
 const PAGE: &str = "report.html";
 
 /// Writes what a search prints at its end. The parts are the trials, the front if any, the best config with its speedup, why the

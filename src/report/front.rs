@@ -49,7 +49,6 @@ pub fn front_table(study: &Study, screen: impl Into<Screen>) -> String {
     text
 }
 
-/// The rows of the front as text.
 pub(super) struct Rows {
     /// The number of parameters that differ.
     pub(super) names: usize,

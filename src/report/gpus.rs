@@ -71,7 +71,6 @@ fn activity(gpus: &[GpuUse]) -> String {
     parts.join(", ")
 }
 
-/// Returns why the activity of the multiprocessors is not known.
 fn why_unknown(gpu: &GpuUse) -> Option<&String> {
     gpu.absent.iter().find(|why| why.starts_with("SM activity"))
 }

@@ -2,10 +2,8 @@
 
 use super::screen::{Screen, Tone, shortened, width};
 
-/// Spaces between columns.
 const GAP: usize = 2;
 
-/// A column.
 #[derive(Debug, Clone)]
 pub(super) struct Column {
     pub(super) header: String,
@@ -40,7 +38,6 @@ impl Column {
     }
 }
 
-/// The finished table.
 pub(super) struct LaidOut {
     pub(super) text: String,
     /// The headers of the columns that did not fit.

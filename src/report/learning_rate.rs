@@ -209,7 +209,6 @@ fn by_measurement(study: &Study, baseline: &Config, after: &Measurement) -> Opti
     Some((before, after.timing.samples_per_step?)).filter(|(before, after)| *before > 0.0 && *after > 0.0)
 }
 
-/// Returns the roles of parameters and derived values.
 fn roles(space: &Space, step: Option<&StepTemplate>) -> Vec<(String, Role)> {
     let parameters = space.parameters().iter().filter_map(|p| Some((p.name().to_owned(), p.role()?)));
     let target = |name: &str| {

@@ -85,7 +85,6 @@ impl Screen {
     }
 }
 
-/// Returns the tone of a label.
 fn tone_of(label: &str) -> Tone {
     match label.trim_end() {
         "best" | "speedup" | "better" => Tone::Good,

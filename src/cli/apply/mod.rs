@@ -91,7 +91,6 @@ impl Text<'_> {
         &self.text[place.span.clone()]
     }
 
-    /// Returns the start of the line of a position.
     fn line_start(&self, at: usize) -> usize {
         self.text[..at].rfind('\n').map_or(0, |end| end + 1)
     }
@@ -242,7 +241,6 @@ impl Language {
 /// A range of bytes in a text, with its replacement.
 type Splice = (Range<usize>, String);
 
-/// Returns a text with the replacements made.
 fn spliced(text: &str, mut splices: Vec<Splice>) -> String {
     // Works from the end, so that earlier positions stay valid; texts added at one position stay in order.
     splices.sort_by_key(|(span, _)| std::cmp::Reverse(span.start));

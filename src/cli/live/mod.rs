@@ -49,7 +49,6 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// The block on the screen.
     block: Option<Block>,
     /// The terminal's rows and columns when the block was drawn.
     size: (u16, u16),
@@ -80,7 +79,6 @@ impl Live {
         Self { shared, thread }
     }
 
-    /// Shows a new status.
     pub(super) fn show(&self, status: &Status) {
         self.shared.state().status = Some((status.clone(), Instant::now()));
     }

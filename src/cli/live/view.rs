@@ -48,7 +48,6 @@ impl Block {
         Self::on(screen).rule().budget(status, since).probe(status, since).best(status).last(note)
     }
 
-    /// A block of one line.
     pub(super) fn line(note: &str, screen: Screen) -> Self {
         Self::on(screen).last(note)
     }

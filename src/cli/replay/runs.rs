@@ -20,12 +20,10 @@ pub(super) struct Run {
     pub(super) best: Vec<Option<f64>>,
     /// The expected gain of each probe, as a share of the best so far; `null` if the strategy expects none.
     pub(super) expected_gain: Vec<Option<f64>>,
-    /// How many probes failed.
     pub(super) failed: usize,
     /// Why it ended, if it was a search with its own end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stopped: Option<Ending>,
-    /// The scores of the probes that succeeded.
     #[serde(skip)]
     scores: Vec<Vec<f64>>,
 }

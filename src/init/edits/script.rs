@@ -20,17 +20,14 @@ const SIGNS: &[(&str, &[&str])] = &[
     ("torch.grad_accumulation", &["accum"]),
     ("torch.checkpoint", &["checkpoint"]),
 ];
-/// The most bytes that are read of a file.
 const MOST_BYTES: usize = 512 * 1024;
 
-/// A call and its place.
 #[derive(Debug, Clone)]
 pub(super) struct Found<'s> {
     pub(super) call: &'s Call,
     pub(super) place: String,
 }
 
-/// One of the script's own files.
 #[derive(Debug)]
 struct File {
     /// The path relative to the working directory of the command.
@@ -61,7 +58,6 @@ impl Script {
         Self { files: std::mem::take(&mut source.files).into_iter().filter_map(file).collect(), source }
     }
 
-    /// Returns true if the script imports a module.
     pub(super) fn imports(&self, module: &str) -> bool {
         self.source.imports(module)
     }

@@ -7,15 +7,12 @@ use serde::Serialize;
 use crate::diagnosis::{Account, Branch, Evidence, Leaf};
 use crate::model::quantity::show_seconds;
 
-/// A part of a step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Part {
     /// The name of the phase in the protocol, or `host_overhead` for the rest of the step.
     name: String,
     seconds: f64,
-    /// Its share of the step.
     pub(super) share: f64,
-    /// Its name on the screen.
     #[serde(skip)]
     pub(super) label: String,
     /// The character that draws it.
@@ -101,7 +98,6 @@ const LABELS: &[(&str, &str)] = &[
     ("python", "Python within the model"),
 ];
 
-/// Returns the name of a leaf on the screen.
 fn leaf_label(leaf: &Leaf) -> &str {
     LABELS.iter().find(|(name, _)| *name == leaf.name).map_or(&leaf.name, |(_, label)| label)
 }

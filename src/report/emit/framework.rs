@@ -17,10 +17,8 @@ pub(crate) struct Key {
     pub(crate) write: fn(&Value) -> Pairs,
 }
 
-/// A framework's configuration.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Framework {
-    /// The name of the framework, in its usual spelling.
     pub(super) name: &'static str,
     /// The framework's names for the knobs.
     pub(crate) keys: &'static [Key],
@@ -38,7 +36,6 @@ macro_rules! plain_key {
 }
 pub(super) use plain_key;
 
-/// Returns the precision that a setting names.
 pub(super) fn precision(value: &Value) -> Result<Precision, String> {
     let named = match value {
         Value::Text(text) => Precision::named(text),

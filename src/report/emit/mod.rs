@@ -71,7 +71,6 @@ impl Unwritable {
     }
 }
 
-/// Returns the error of a format that needs a command.
 fn no_command() -> Unwritable {
     Unwritable::new(
         "the results here name no command, so the arguments of the command are unknown",
@@ -272,7 +271,6 @@ mod tests {
         }
     }
 
-    /// Writes a command in a format, with its variables and notes.
     fn of_command(words: &[&str], env: &[(&str, &str)], settings: &Settings, apply: &[Applied], form: &str) -> String {
         let step = StepTemplate {
             command: words.iter().map(|word| Template::parse(word)).collect(),

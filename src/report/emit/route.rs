@@ -28,13 +28,10 @@ pub struct Run<'c> {
 /// A way for a setting to reach the command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Route {
-    /// An argument of the script.
     Argument,
     /// A word before the script's arguments: a word of its launcher, or the script's own name.
     Launcher(String),
-    /// An environment variable.
     Variable(String),
-    /// A rendered file.
     File(String),
     /// An adapter's hook, which no command line can replace.
     Hook,
@@ -44,11 +41,9 @@ enum Route {
 
 /// Programs that start a script, in Python or not; the words in front of the script belong to the launcher.
 const LAUNCHERS: &[&str] = &["torchrun", "accelerate", "deepspeed", "srun", "mpirun", "mpiexec", "horovodrun"];
-/// Launchers that are Python modules.
 const LAUNCHER_MODULES: &[&str] = &["torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"];
 
 impl Run<'_> {
-    /// Returns the words of the command.
     fn words(&self, settings: &Settings) -> Vec<Word> {
         self.step.words(settings, &self.gputune, &self.probe_dir)
     }

@@ -76,12 +76,10 @@ impl<'s> Studied<'s> {
         Self { study, best: study.best(), front }
     }
 
-    /// Returns all figures that the study has data for.
     pub(super) fn figures(&self) -> Vec<Figure> {
         FIGURES.iter().flat_map(|row| (row.build)(self)).collect()
     }
 
-    /// Returns the mark of a trial's result.
     pub(super) fn mark(&self, trial: &Trial) -> Mark {
         let is = |config: &Config| trial.config == *config;
         match &trial.outcome {
@@ -104,7 +102,6 @@ impl<'s> Studied<'s> {
         estimate.value.is_finite().then_some(estimate)
     }
 
-    /// Returns the axis of the objective.
     pub(super) fn result_axis(&self) -> Axis {
         let metric = self.study.objective.metric();
         let mut trials = self.study.history.trials().iter();
@@ -125,14 +122,12 @@ impl<'s> Studied<'s> {
         }
     }
 
-    /// Returns true if `a` is a better value of the objective than `b`.
     pub(super) fn is_better(&self, a: f64, b: f64) -> bool {
         let objective = &self.study.objective;
         objective.score(a) > objective.score(b)
     }
 }
 
-/// Returns the unit of a metric.
 pub(super) fn metric_unit(metric: &str) -> Unit {
     match metric {
         "peak_memory" | "host_memory" => Unit::Bytes,
@@ -246,7 +241,6 @@ impl Scatter {
         self.0
     }
 
-    /// Returns true if any point has a number.
     pub(super) fn has_numbers(&self) -> bool {
         self.0.iter().any(|series| series.y.iter().any(Option::is_some))
     }

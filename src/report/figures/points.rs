@@ -46,7 +46,6 @@ pub(super) fn progress(studied: &Studied<'_>) -> Vec<Figure> {
     vec![figure("progress", "progress".to_owned(), format!("best {result} so far"), text, drawing)]
 }
 
-/// Plots the result against each parameter.
 pub(super) fn against(studied: &Studied<'_>) -> Vec<Figure> {
     let is_searched = |at: &usize| studied.study.space.parameters()[*at].len() > 1;
     (0..studied.study.space.parameters().len()).filter(is_searched).filter_map(|at| one(studied, at)).collect()

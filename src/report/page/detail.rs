@@ -22,7 +22,6 @@ use crate::report::redact::redacted;
 use crate::report::row::{shown_estimate, shown_numerics};
 use crate::search::{self, Study};
 
-/// The facts about one trial.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Detail {
     /// Labels, each with a text of one or more lines.
@@ -30,10 +29,8 @@ pub(super) struct Detail {
     /// The path of the trial's log, relative to the folder of the search.
     #[serde(skip_serializing_if = "Option::is_none")]
     log_name: Option<String>,
-    /// The last lines of the log.
     #[serde(skip_serializing_if = "Option::is_none")]
     log: Option<String>,
-    /// The timeline of the trial.
     #[serde(skip_serializing_if = "Option::is_none")]
     timeline: Option<Timeline>,
 }
@@ -183,9 +180,7 @@ pub(super) struct Kept {
     pub(super) log_name: Option<String>,
     /// The path of the memory snapshot, relative to the folder of the search, if the device's memory ran out.
     pub(super) snapshot: Option<String>,
-    /// The last lines of the log.
     pub(super) log: Option<String>,
-    /// The timeline of the trial.
     pub(super) timeline: Option<Timeline>,
 }
 

@@ -71,7 +71,6 @@ pub fn page(subject: &Subject<'_>) -> String {
     assembled(&subject.kept.spec, &in_an_element(&json), if is_running { REFRESH } else { "" })
 }
 
-/// Returns instructions to reproduce the result.
 fn reproduce(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
     let (spec, folder) = (shell_word(&subject.kept.spec), shell_word(&subject.kept.folder.display().to_string()));
     let mut steps = vec![

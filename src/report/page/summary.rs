@@ -24,14 +24,11 @@ use crate::report::row::{is_vague, shown_gain, shown_metric, shown_numerics, sho
 use crate::report::trace::Trace;
 use crate::search::{Best, StopReason, Study, Verdict};
 
-/// The head of the page.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Summary {
-    /// The result in a few words.
     headline: String,
     /// The confidence in the result, or why it is unknown.
     sub: String,
-    /// True if a best config was found.
     is_found: bool,
     /// A note if the search was interrupted or is still running.
     flag: Option<&'static str>,
@@ -43,7 +40,6 @@ pub(super) struct Summary {
     settings: Vec<Setting>,
     /// The parameters with their shares of the differences between configs, the largest first.
     importance: Vec<(String, String)>,
-    /// Configs that tie with the best config.
     ties: Vec<String>,
     /// The time of each branch with the baseline and with the best config.
     account: Vec<Branch>,
@@ -74,7 +70,6 @@ struct Setting {
     before: Option<String>,
 }
 
-/// A branch of the account.
 #[derive(Debug, Serialize)]
 struct Branch {
     name: String,
@@ -248,7 +243,6 @@ fn headline(study: &Study, best: &Best) -> (String, String) {
     }
 }
 
-/// Says why there is no speedup.
 fn no_speedup(study: &Study, best: &Best) -> &'static str {
     if best.baseline.is_some() {
         "No single number compares it with the baseline."
@@ -263,7 +257,6 @@ fn no_speedup(study: &Study, best: &Best) -> &'static str {
     }
 }
 
-/// Describes the interval of a speedup.
 fn interval_words(speedup: Estimate) -> String {
     speedup.low.zip(speedup.high).map_or_else(
         || "measured once: how sure that is, is not known".to_owned(),

@@ -12,7 +12,6 @@ use crate::report::figures::{Studied, metric_unit};
 use crate::report::row::{shown_result, sorted};
 use crate::search::{SlotSeen, Study};
 
-/// The table of trials.
 #[derive(Debug, Serialize)]
 pub(super) struct Rows {
     columns: Vec<Column>,
@@ -20,7 +19,6 @@ pub(super) struct Rows {
     rows: Vec<Row>,
 }
 
-/// A column of the table.
 #[derive(Debug, Serialize)]
 struct Column {
     label: String,
@@ -31,7 +29,6 @@ struct Column {
     is_words: bool,
 }
 
-/// The row of a trial.
 #[derive(Debug, Serialize)]
 struct Row {
     trial: u32,
@@ -39,7 +36,6 @@ struct Row {
     cells: Vec<Cell>,
 }
 
-/// A number, a string, or nothing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 enum Cell {
