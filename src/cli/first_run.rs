@@ -18,8 +18,7 @@ use super::{diagnostic, interrupt, paths};
 
 /// The largest share of a search's time that the first run may take. A round number.
 const MOST: f64 = 0.5;
-/// The largest share of a search's time for each further run, and the share after which no further run begins. A round
-/// number.
+/// The largest share of a search's time for each further run, and for all of them together. A round number.
 const BRIEF: f64 = 0.25;
 
 /// The limits of a first run. Round numbers: data is often prepared for a minute before the first step.
@@ -135,8 +134,7 @@ fn tried(command: &Command, seen: &Seen, guesses: &[Guess], limits: &Limits, is_
         .ok_or_else(|| Failed::impossible("the second run did not start"))
 }
 
-/// Returns the files with other values in these places. Adds the variable that makes the script open the changed files
-/// instead of its own.
+/// Returns the files with other values in these places, and the variable that makes the script open the changed files.
 fn with_values(
     files: BTreeMap<&PathBuf, Vec<(&Range<usize>, i64)>>,
     variables: &mut Vec<(String, Template)>,

@@ -97,8 +97,7 @@ impl Places {
         here.iter().chain(self.nodes().flat_map(|node| &node.welcome().slots))
     }
 
-    /// Returns the allocation of this process. Without it, returns the nodes' allocation that ends last; `None` if a
-    /// node has no allocation.
+    /// Returns this process's allocation, else the nodes' allocation that ends last, if all nodes have an allocation.
     fn allocation(&self) -> Option<Allocation> {
         let of_nodes = || match &self.kind {
             Kind::Here(_) | Kind::Dialled(_) => None,

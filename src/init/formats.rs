@@ -239,8 +239,7 @@ impl Planner<'_> {
         true
     }
 
-    /// Adds a flag for mixed precision, such as `--amp`, that has no argument for its format. The script chooses the
-    /// format.
+    /// Adds a flag for mixed precision, such as `--amp`, without an argument for its format, which the script chooses.
     fn add_amp(&mut self, knob: &Knob) -> bool {
         let Some(argument) = self.argument(AMP_SWITCHES).filter(is_flag) else { return false };
         let Some(format) = mixed_format(self.found.source, self.found.means.gpus > 0) else {
@@ -286,8 +285,7 @@ fn formats_of(formats: &[&str]) -> String {
 
 /// Returns the format of a script's mixed precision; `None` if it has no effect on this device.
 ///
-/// If the script names no format, torch's default counts: float16 on CUDA, bfloat16 on a CPU ("Automatic Mixed
-/// Precision package").
+/// If the script names no format, torch's default counts: float16 on CUDA, bfloat16 on a CPU ("torch.amp").
 fn mixed_format(source: &Source, has_gpu: bool) -> Option<Precision> {
     let usual = if has_gpu { Precision::Fp16 } else { Precision::Bf16 };
     let regions = source.named("autocast");
@@ -310,8 +308,7 @@ fn mixed_format(source: &Source, has_gpu: bool) -> Option<Precision> {
     }
 }
 
-/// Returns true if an argument sets the precision of Lightning's Trainer. An override (Hydra) counts only if the script
-/// imports Lightning.
+/// Returns true if an argument is the precision of Lightning's Trainer; for an override, the script imports Lightning.
 fn is_lightning(argument: &Argument, source: &Source) -> bool {
     let of_trainer = argument.names.iter().any(|name| name.trim_start_matches('-') == "trainer.precision");
     let imports = source.imports("lightning") || source.imports("pytorch_lightning");

@@ -140,8 +140,7 @@ fn of_planned(found: &Found<'_>, planned: &Planned, cwd: &Path) -> Option<String
     }
 }
 
-/// Returns the code by which a script reads its option `name`: an attribute of the parsed options, or a parameter of a
-/// function.
+/// Returns the code that reads the script's option `name`: an attribute of parsed options, or a function's parameter.
 fn variable(text: &str, name: &str) -> Option<String> {
     let captured = |pattern: &str| {
         let found = Regex::new(pattern).ok()?.captures(text)?;

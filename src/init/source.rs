@@ -265,8 +265,7 @@ impl Source {
     }
 }
 
-/// Returns the value of a literal: a string without its quotes, a number, `True`, `False` or `None`. Returns Rust's `None` for any
-/// other code.
+/// Returns the value of a literal: an unquoted string, a number, `True`, `False` or `None`. Other code gives no value.
 pub fn literal(text: &str) -> Option<String> {
     let text = text.trim();
     let quoted = |quote: char| {

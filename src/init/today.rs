@@ -160,8 +160,7 @@ impl Planner<'_> {
         seen.or_else(|| of(parameter, self.found.source))
     }
 
-    /// Sets the samples of a step from the batch and the accumulation in the command, if the adapter counts steps and no loader counts
-    /// samples.
+    /// Sets the samples of a step from the command's batch and accumulation, if only the adapter's hook counts steps.
     pub(super) fn count_samples(&mut self) {
         let is_known = |way: &Way| match way {
             Way::Argument(_) => true,

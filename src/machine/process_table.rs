@@ -98,8 +98,7 @@ pub(crate) fn parent(pid: u32) -> Option<u32> {
     parent_and_state(pid).map(|(parent, _)| parent)
 }
 
-/// Returns the ids of a process, from the outermost PID namespace to its own (`NSpid` in `/proc/PID/status`, proc(5);
-/// since Linux 4.1).
+/// Returns the ids of a process, from the outermost PID namespace to its own (`NSpid` in `status`, proc(5), Linux 4.1).
 pub(crate) fn numbers_inside(pid: u32) -> Vec<u32> {
     let status = status(pid).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();

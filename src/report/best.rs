@@ -241,8 +241,7 @@ impl BestReport {
         compute.into_iter().chain(memory).chain(traces).chain(rates).collect()
     }
 
-    /// Returns the report without secrets in its command, for files that users share. The command without secrets may
-    /// not run.
+    /// Returns the report without secrets in its command, for files that users share. The command may then not run.
     #[must_use]
     pub fn for_sharing(&self) -> Self {
         Self { command: self.command.as_deref().map(redacted), ..self.clone() }

@@ -187,8 +187,7 @@ fn restricted(settings: &Settings, names: &[String]) -> Settings {
     kept.collect()
 }
 
-/// Returns the value of each config, reduced to the parameters that both studies have. If several configs become equal,
-/// the best counts.
+/// Returns each config's value, reduced to the shared parameters. If several configs become equal, the best counts.
 fn entries(study: &Study, goal: &Goal, shared: &[String]) -> Vec<Entry> {
     let is_own = study.objective.goals().len() == 1 && study.objective.metric() == goal.metric;
     let all: Vec<(Settings, Estimate)> = if is_own {

@@ -150,8 +150,7 @@ pub(super) fn word(change: Change) -> (&'static str, Tone) {
     }
 }
 
-/// Returns the configs to show, and the number of hidden configs. If there are too many, the largest gains and the
-/// largest losses are shown.
+/// Returns the configs to show, the largest gains and losses if there are too many, and the number of hidden configs.
 pub(super) fn most_changed(configs: &[Both]) -> (Vec<&Both>, usize) {
     if configs.len() <= ROWS {
         return (configs.iter().collect(), 0);

@@ -1,5 +1,4 @@
-//! Describes the end of a search in words: the winner, the comparison with the baseline, the number of configs tried, and unverified
-//! settings.
+//! Describes the end of a search: the winner against the baseline, the number of configs, and unverified settings.
 
 use std::time::Duration;
 
@@ -279,8 +278,7 @@ fn head_lines(study: &Study, has_details: bool) -> Vec<String> {
     std::iter::once(why).chain(first).collect()
 }
 
-/// Says how many probes and rounds a search had, how long they took, and why it ended. `few` explains why it tried few
-/// configs.
+/// Says how many probes and rounds a search had, how long they took, and why it ended or, by `few`, tried few configs.
 fn tried_line(study: &Study, first_run: Option<Duration>, few: Option<&Few>) -> String {
     let searched = study.history.count_searched();
     let configs = if searched == 1 { "1 config".to_owned() } else { format!("{searched} configs") };

@@ -1,5 +1,4 @@
-//! Escapes foreign text in a report. Output of a command, a step or a device can then neither break nor extend the surrounding
-//! text.
+//! Escapes foreign text in a report: output of commands, steps and devices cannot break or extend the report's text.
 
 /// Escapes for a terminal, or for a single value: control characters, such as ESC and line breaks, become spaces.
 pub(super) fn plain(text: &str) -> String {

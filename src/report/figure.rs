@@ -40,8 +40,7 @@ pub(super) struct Axis {
     pub(super) label: String,
     pub(super) scale: Scale,
     pub(super) unit: Unit,
-    /// Numbers that are always written at the axis; if empty, the page chooses round numbers. For categories, the names
-    /// of 0, 1, 2 and so on.
+    /// Numbers that are always written at the axis; if empty, the page chooses. For categories, the names of 0, 1, 2...
     pub(super) ticks: Vec<Tick>,
 }
 

@@ -183,8 +183,7 @@ pub fn summary(study: &Study, device: &Device, name: &str, best: Option<&BestRep
     text
 }
 
-/// Writes the front as a separate table, then the heading of the table of trials. Writes nothing if the objective is no
-/// front.
+/// Writes the front as a separate table, then the heading of the table of trials; nothing if there is no front.
 fn front(study: &Study, text: &mut String) {
     if !study.objective.is_pareto() {
         return;
@@ -258,8 +257,7 @@ mod tests {
         study_with(rounds, |_| 1.0)
     }
 
-    /// Makes a study in which a larger batch with workers is faster, as these rounds show. In each round, `load` multiplies the
-    /// rate of that config.
+    /// Makes a study in which a larger batch with workers is faster. In each round, `load` multiplies its rate.
     fn study_with(rounds: u32, load: impl Fn(u32) -> f64) -> Study {
         let space = Space::new([
             Parameter::powers_of_two("batch_size", 32, 256),

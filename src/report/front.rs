@@ -113,8 +113,7 @@ fn spread(count: usize, most: usize) -> Vec<usize> {
     (0..most).map(|at| at * (count - 1) / (most - 1)).collect()
 }
 
-/// Returns a line that compares the best config with the baseline, and lines on the ends of the front. Empty with a
-/// single goal.
+/// Returns lines that compare the best config with the baseline and show the front's ends; empty with a single goal.
 pub(super) fn front_lines(study: &Study, best: &Best) -> Vec<String> {
     let mut lines = Vec::new();
     if study.objective.goals().len() < 2 {

@@ -137,8 +137,7 @@ const NOTABLE: f64 = 0.05;
 /// The bytes read per second from which reads are mentioned: a round number, above what a program reads for itself.
 const NOTABLE_READS: f64 = 1e6;
 
-/// Returns the readings in a line like `CPU 3.2 cores, reads 113 MiB/s, waits for storage 12 % of the time`; `None` if no reading
-/// is notable.
+/// Returns a line like `CPU 3.2 cores, reads 113 MiB/s, waits for storage 12 % of the time`, if a reading is notable.
 pub(super) fn host_words(host: &Readings) -> Option<String> {
     let value = |metric: Metric| host.get(&metric).map(|reading| reading.value);
     let mut words = Vec::new();

@@ -141,8 +141,7 @@ impl Rate {
     }
 }
 
-/// Returns where the script makes a schedule, and the number of steps in which the best config trains on the baseline's
-/// samples.
+/// Returns where the script makes a schedule, and the steps in which the best config trains on the baseline's samples.
 fn schedule(study: &Study, baseline: &Config, best: &Config, factor: f64) -> Option<String> {
     let of_config = |config: &Config| {
         let runs = study.history.of(config).filter_map(|trial| trial.outcome.measurement());

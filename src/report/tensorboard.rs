@@ -81,8 +81,7 @@ pub(super) fn make(subject: &Subject<'_>) -> Output {
     Output::Folder(files)
 }
 
-/// Returns when each trial began and ended, in seconds of Unix time. If a journal has no times, trials follow each other from time
-/// zero.
+/// Returns when each trial began and ended, in seconds of Unix time; from time zero if the journal has no times.
 pub(super) fn times(lines: &[Line]) -> Vec<(f64, f64)> {
     let mut now = 0.0;
     let each = lines.iter().map(|line| {

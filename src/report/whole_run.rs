@@ -6,8 +6,7 @@ use crate::model::quantity::show_count;
 use crate::model::{Estimate, RunLength};
 use crate::search::WholeRun;
 
-/// The smallest share of the run's time, and the smallest relative difference of speedups, that is mentioned: a round
-/// number.
+/// The smallest share of the run's time, and the smallest relative difference of speedups, to mention: a round number.
 const MATTERS: f64 = 0.05;
 
 impl WholeRun {

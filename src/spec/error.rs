@@ -28,8 +28,7 @@ pub(super) struct SourceFile {
     pub(super) text: String,
 }
 
-/// The largest file that is read: a round number, far above anything written by hand. It also bounds the reading of an endless
-/// device.
+/// The largest file that is read: far above anything written by hand, and an end for an endless device. A round number.
 const LARGEST: u64 = 16 << 20;
 
 /// Returns why a file cannot be read, without the system's error number.

@@ -161,8 +161,7 @@ impl Spec {
         self.warm_start.iter().map(read).collect()
     }
 
-    /// Returns which parameters change numerical results, according to their targets. The space has the parameters that state this
-    /// themselves.
+    /// Returns the parameters whose targets change numerical results; others state this in the space.
     pub fn full_precision(&self) -> FullPrecision {
         let applied = || self.step.template().apply.applied.iter();
         // The parameter's own statement takes precedence over the statement of its target.

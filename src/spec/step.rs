@@ -74,8 +74,7 @@ impl StepSpec {
     /// Returns what trials depend on.
     pub(super) fn fingerprint(&self) -> serde_json::Value {
         let StepTemplate { command, env, cwd, files, apply } = &self.template;
-        // The variable that hides the GPUs is left out, because the name of the device already says which device
-        // trains.
+        // The variable that hides the GPUs is left out, because the device's name already says which device trains.
         let env = env.iter().filter(|(name, _)| !(self.device == DeviceChoice::Cpu && name == VISIBLE_GPUS));
         let texts = |pairs: Vec<(String, &Template)>| -> serde_json::Map<String, serde_json::Value> {
             pairs.into_iter().map(|(name, template)| (name, template.text().into())).collect()

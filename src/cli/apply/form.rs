@@ -1,5 +1,4 @@
-//! Converts a setting to the format of the file's present value, such as `bf16` to `bf16-mixed`, or returns the reason
-//! why this is not possible.
+//! Converts a setting to the format of the file's present value, such as `bf16` to `bf16-mixed`, or says why it cannot.
 
 use gputune::model::{Precision, Value};
 
@@ -81,8 +80,7 @@ impl Family {
         all.find(|(_, name)| text.eq_ignore_ascii_case(name)).map(|(precision, _)| *precision)
     }
 
-    /// Returns true if a string is a name in `also`. Such a name may say more than the precision: `16-true` also
-    /// sets the type of the weights.
+    /// Returns true if a string is a name in `also`, which may say more: `16-true` also sets the type of the weights.
     fn is_second(&self, text: &str) -> bool {
         self.also.iter().any(|(_, name)| text.eq_ignore_ascii_case(name))
     }

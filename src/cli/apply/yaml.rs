@@ -182,8 +182,7 @@ fn show(value: &Value, old: &str) -> String {
     match value {
         Value::Text(text) if old.starts_with('\'') && !text.contains(['\'', '\n']) => format!("'{text}'"),
         Value::Text(_) if old.starts_with(['"', '\'']) => yaml_scalar(value),
-        // These strings need no quotes: a word for yes or no that replaces such a word, Lightning's name of a
-        // precision, and a plain string.
+        // No quotes: a word for yes or no in place of another, Lightning's name of a precision, a plain string.
         Value::Text(text) if is_answer(old.trim()) && is_answer(text) => text.clone(),
         Value::Text(text) if is_precision_word(text) && !old.is_empty() => text.clone(),
         Value::Text(text) if !old.is_empty() && is_plain(text) => text.clone(),

@@ -200,8 +200,7 @@ fn leave_no_mess_on_panic(shared: &Arc<Shared>) {
         if let Some(shared) = shared.upgrade()
             && !shared.is_over.swap(true, Ordering::Relaxed)
         {
-            // indicatif draws nothing in a panicking thread, and this thread may hold the bar's lock. So another
-            // thread clears the bar.
+            // indicatif draws nothing in a panicking thread, which may also hold its lock: another thread clears it.
             let (done, cleared) = mpsc::channel();
             let bar = shared.bar.clone();
             std::thread::spawn(move || {

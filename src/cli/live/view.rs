@@ -244,8 +244,7 @@ fn rival(status: &Status) -> Option<f64> {
     best.throughput.filter(|throughput| *throughput == best.estimate).map(|throughput| throughput.value)
 }
 
-/// Draws a throughput with its interval on an axis that begins at 0, such as `──────[━━●━━]─────│────`. `│` marks the
-/// throughput of the best config.
+/// Draws a throughput with its interval on an axis from 0, with `│` at the best: `──────[━━●━━]─────│────`.
 fn scale(rate: Option<Estimate>, best: Option<f64>, columns: usize) -> String {
     /// The end of the axis, as a multiple of the larger throughput. A round number that leaves some room.
     const BEYOND: f64 = 1.15;

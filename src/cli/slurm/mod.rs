@@ -105,8 +105,7 @@ fn submit(wanted: &Submission<'_>, words: &[String]) -> Result<Job, Failed> {
     let log = files.join(LOG).display().to_string().replace('%', "%%");
     let name = wanted.spec.path.file_stem().unwrap_or_default().to_string_lossy();
     let mut sbatch = Command::new("sbatch");
-    // If the job loses a node, the search goes on without it. If Slurm requeues the job, the search continues from its
-    // journal.
+    // If the job loses a node, the search goes on without it. A requeued job continues from the search's journal.
     sbatch
         .args(["--parsable", "--open-mode=append", "--no-kill", "--requeue"])
         .arg(format!("--job-name=gputune-{name}"));

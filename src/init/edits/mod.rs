@@ -66,8 +66,7 @@ fn compiles_with_graphs(script: &Script, all: &[(&Applied, Value)]) -> bool {
     }
 }
 
-/// Returns the settings that the hook applies, as the script would need them without the hook: a batch size becomes the size of a
-/// piece.
+/// Returns the hook's settings as a script without the hook needs them: a batch size becomes the size of a piece.
 fn applied<'s>(step: &'s StepTemplate, settings: &'s Settings) -> Vec<(&'s Applied, Value)> {
     let pieces = pieces(step, settings);
     let value = |(applied, value): (&'s Applied, &'s Value)| {
@@ -138,8 +137,7 @@ impl<'s> Writer<'s> {
         self.want(target, Err(name), owned(wanted));
     }
 
-    /// Adds the division of the batch. If the hook divides a batch size from the command into pieces, the loader must divide it
-    /// instead.
+    /// Divides the batch. If the hook divides the command's batch size into pieces, the loader must divide it instead.
     fn add_pieces(&mut self, step: &StepTemplate, settings: &Settings) {
         let pieces = pieces(step, settings);
         let is_by_hook = step.apply.by_hook(settings).any(|(applied, _)| applied.name == "dataloader.batch_size");

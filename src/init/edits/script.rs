@@ -125,8 +125,7 @@ impl Script {
         trains.or_else(|| self.files.iter().find_map(|file| Some((file, of(file).into_iter().next()?))))
     }
 
-    /// Returns true if a setting turns a target on, but the script contains none of the target's words. So only the hook applies
-    /// it.
+    /// Returns true if a setting turns on a target that only the hook applies: the script has none of its words.
     pub(super) fn cannot_do(&self, target: &str, value: &Value) -> bool {
         let is_plain = matches!(value, Value::Bool(false) | Value::Int(0 | 1))
             || matches!(value, Value::Text(name) if ["off", "fp32", "math"].contains(&name.as_str()));

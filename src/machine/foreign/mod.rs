@@ -50,8 +50,7 @@ pub(crate) mod nvml {
         Ok(number)
     }
 
-    /// Returns two flags about failed memory rows: if some will be replaced at the next restart, and if some cannot be
-    /// replaced.
+    /// Returns two flags: some failed memory rows wait to be replaced at the next restart, or cannot be replaced.
     pub(crate) fn remapped_rows(device: &Device<'_>) -> Result<(bool, bool), NvmlError> {
         let call = nvml_sym(device.nvml().lib().nvmlDeviceGetRemappedRows.as_ref())?;
         let (mut corrected, mut uncorrected, mut pending, mut failed) = (0, 0, 0, 0);

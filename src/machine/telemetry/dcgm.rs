@@ -247,8 +247,7 @@ fn row(line: &str, at: Instant) -> Option<Row> {
     (values.len() == FIELDS.len()).then_some(Row { at, number, values })
 }
 
-/// Returns the value if it is plausible. DCGM reads some counters alternately, so a value may be missing. A share is at
-/// most 1.
+/// Returns the value if it is plausible: a share is at most 1. Values may be missing, as DCGM reads some in turns.
 fn value(word: &str, metric: Metric) -> Option<f64> {
     // Allows for rounding, and for counters that are not read at exactly the same moment.
     const MOST: f64 = 1.05;

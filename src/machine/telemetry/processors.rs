@@ -30,9 +30,8 @@ pub struct ProcessorShares {
 }
 
 impl ProcessorTimes {
-    /// Reads the counts now, for the CPUs that the first of `pids` may use. If `pids` is empty or that process has
-    /// ended, reads them for the CPUs that this process may use. Returns `None` if the kernel does not report the
-    /// counts.
+    /// Reads the counts now, for the CPUs that the first of `pids` may use, or that this process may use if there is
+    /// none. Returns `None` if the kernel does not report the counts.
     pub fn read(pids: &[u32]) -> Option<Self> {
         let of_first = pids.first().and_then(|pid| allowed_processors(&pid.to_string()));
         let allowed = of_first.or_else(|| allowed_processors("self"))?;
@@ -43,8 +42,7 @@ impl ProcessorTimes {
 
     /// Returns how the time since an earlier reading was used; `None` if that time is too short.
     pub fn since(&self, earlier: &Self) -> Option<ProcessorShares> {
-        /// The fewest ticks that give a share, since the kernel counts in whole ticks: half a second of one CPU at the usual
-        /// 100 ticks per second.
+        /// The fewest whole ticks that give a share: half a second of one CPU at the usual 100 ticks per second.
         const FEWEST_TICKS: u64 = 50;
         let busy = self.busy.saturating_sub(earlier.busy);
         let idle = self.idle.saturating_sub(earlier.idle);

@@ -278,8 +278,7 @@ pub(super) fn variables(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
     Ok(written)
 }
 
-/// Returns notes about settings that have no route that `here` accepts: each reason once, with its settings. `what` names
-/// the accepted routes.
+/// Returns notes about settings without a route that `here` accepts, by reason. `what` names the accepted routes.
 fn elsewhere(chosen: &Chosen<'_>, run: &Run<'_>, here: impl Fn(&Route) -> bool, what: &str) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     for (name, value) in chosen.settings.iter() {

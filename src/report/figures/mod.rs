@@ -183,8 +183,7 @@ impl<'s> Along<'s> {
     }
 }
 
-/// Returns the setting that a config ran with, for the parameter with this index. The unmodified job may have used a value outside
-/// of the space.
+/// Returns the setting of a config for the parameter with this index; the unmodified job's may be outside of the space.
 fn value_of(study: &Study, at: usize, config: &Config) -> Option<Value> {
     let parameter = &study.space.parameters()[at];
     match config.level(at) {

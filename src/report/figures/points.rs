@@ -174,8 +174,7 @@ pub(super) fn memory(studied: &Studied<'_>) -> Vec<Figure> {
     }
     let mut limits = Vec::new();
     let mut text = format!("The largest peak is {}", show_bytes(most));
-    // A limit further above the largest point than this factor is left out, because it would press all points to the
-    // bottom.
+    // A limit further above the largest point than this factor would press all points to the bottom, and is left out.
     const FAR: u64 = 4;
     if let Some(capacity) = capacity {
         let free = study.objective.headroom().of(capacity);

@@ -1,5 +1,4 @@
-//! Collects everything that the page shows about one trial. It reads the trial's files in the folder of the search, as far as a page
-//! has room for them.
+//! Collects everything that the page shows about a trial, also from its files if the page has room for them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -184,8 +183,7 @@ pub(super) struct Kept {
     pub(super) timeline: Option<Timeline>,
 }
 
-/// Reads the stored data of each trial, by its number. If the page has no room for all, trials of the best config come
-/// first, then failed trials.
+/// Reads each trial's stored data, by its number. Room goes to trials of the best config, then to failed trials.
 pub(super) fn kept(subject: &Subject<'_>) -> BTreeMap<u32, Kept> {
     let Subject { kept: search::Kept { study, folder, lines, .. }, best, .. } = *subject;
     let trials = study.history.trials();

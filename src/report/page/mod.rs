@@ -127,8 +127,7 @@ fn nonce() -> String {
     format!("{:016x}{:016x}", word(), word())
 }
 
-/// Escapes JSON so that nothing in it starts or ends an element, or ends a script line (U+2028, U+2029; ECMA-262, "Line
-/// Terminators").
+/// Escapes JSON so that nothing in it starts or ends an element, or ends a line (ECMA-262, "Line Terminators").
 fn in_an_element(json: &str) -> String {
     let mut safe = String::with_capacity(json.len());
     for c in json.chars() {

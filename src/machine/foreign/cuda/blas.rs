@@ -1,5 +1,4 @@
-//! Matrix products by cuBLASLt. The library is also searched for in Python wheels, where the dynamic loader does not
-//! look.
+//! Matrix products by cuBLASLt, which is also looked for in Python wheels, unlike by the dynamic loader.
 //!
 //! The products of cudarc's safe interface need one number format for factors and result, and lack fp32 without TF32.
 //! So this module calls cudarc's unsafe layer.
@@ -56,9 +55,8 @@ impl<T: Copy> Drop for Owned<T> {
     }
 }
 
-/// A product of two square matrices, ready to run repeatedly. The second factor is transposed, like the weights of a
-/// linear layer; fp8 allows no other layout. Sums have 32 bits. With fp8, the sums stay in the registers of the tensor
-/// cores.
+/// A product of two square matrices, ready to run repeatedly. The second factor is transposed, like a linear layer's
+/// weights; fp8 allows no other layout. Sums have 32 bits; with fp8, they stay in the registers of the tensor cores.
 #[derive(Debug)]
 pub(crate) struct SquareProduct {
     stream: Arc<CudaStream>,
@@ -108,8 +106,7 @@ impl SquareProduct {
         self.proposals.len()
     }
 
-    /// Computes the product after the work already in the stream, without waiting. `choice` is the number of an
-    /// algorithm below [`Self::choices`].
+    /// Computes the product after the work in the stream, without waiting, by an algorithm below [`Self::choices`].
     pub(crate) fn run(&mut self, choice: usize) -> Result<(), CudaError> {
         let (alpha, beta) = (1.0_f32, 0.0_f32);
         let [left, right, out] = &mut self.matrices;
@@ -149,8 +146,7 @@ impl SquareProduct {
         // SAFETY: the struct holds only numbers, for which 0 is valid.
         let mut proposals = vec![unsafe { mem::zeroed::<cublasLtMatmulHeuristicResult_t>() }; MOST];
         let mut found = 0;
-        // SAFETY: all objects are alive, the attribute is a `uint64_t`, and at most `MOST` proposals are written, the
-        // length of the vector.
+        // SAFETY: all objects are alive, the attribute is a `uint64_t`, and the vector has room for `MOST` proposals.
         unsafe {
             result::set_matmul_pref_attribute(
                 preference.0,

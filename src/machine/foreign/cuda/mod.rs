@@ -107,8 +107,7 @@ pub(crate) fn pinned(context: &Arc<CudaContext>, bytes: usize) -> Result<PinnedH
     Ok(memory)
 }
 
-/// Lets a device access a peer's memory without going through the host; [`CudaError::NotSupported`] if the hardware
-/// cannot.
+/// Lets a device access a peer's memory without the host; [`CudaError::NotSupported`] if the hardware cannot.
 pub(crate) fn reach(device: &CudaContext, peer: &CudaContext) -> Result<(), CudaError> {
     let mut can = 0;
     // SAFETY: the function writes one integer.

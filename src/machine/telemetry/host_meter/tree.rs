@@ -35,8 +35,7 @@ pub(super) struct Tree {
     root: u32,
     /// True if the kernel lists the children of a process (`CONFIG_PROC_CHILDREN`); otherwise all processes are read.
     pub(super) lists_children: bool,
-    /// Processes that are known not to be in the tree. They never enter it, because the new parent of an orphan is
-    /// always one of its ancestors.
+    /// Processes that are known not to be in the tree. They never enter it: an orphan's new parent is an ancestor.
     pub(super) foreign: BTreeSet<u32>,
     scans: u32,
     /// The living processes at the last reading.

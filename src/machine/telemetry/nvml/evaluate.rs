@@ -139,8 +139,7 @@ fn from_states(watched: &Watched, of: &Circumstances<'_>, looks: &[&States], num
     numbers.put(Metric::MemoryClock, Source::Nvml, mean(looks, |look| &look.memory_clock));
 }
 
-/// Returns the mean over readings, or the reason for a missing mean. If any reading failed, the mean over the whole
-/// window is not known.
+/// Returns the mean over readings. If any reading failed, the mean over the whole window is not known.
 fn mean(looks: &[&States], of: fn(&States) -> &Told<f64>) -> Told<f64> {
     if looks.is_empty() {
         return Err(NO_LOOKS.to_owned());

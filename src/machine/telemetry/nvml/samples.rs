@@ -12,8 +12,7 @@ use super::ask::{Question, Told};
 /// The most readings that are kept; at this number, every other reading of the older half is dropped.
 const KEPT: usize = 512;
 
-/// A reading of the counters. The measured window becomes known only afterwards, so readings are frequent: one is then
-/// near each end of it.
+/// A reading of the counters. Readings are frequent, so that one is near each end of the window, known only afterwards.
 #[derive(Debug)]
 pub(super) struct Counters {
     pub(super) at: Instant,
