@@ -47,9 +47,6 @@ impl Knocks {
 
 impl Dialled {
     /// Listens, lets the launcher call workers, and waits for the first worker without a time limit.
-    ///
-    /// # Errors
-    /// There is no token, no worker can dial in, or no worker will come.
     pub(super) fn wait(
         wanted: &Wanted<'_>,
         token_file: Option<&Path>,

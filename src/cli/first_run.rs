@@ -44,10 +44,8 @@ macro_rules! tell {
 
 /// Runs a command until it has made three training steps. Further runs follow if only a trial shows which option,
 /// variable or entry of a file sets the loader. Returns `None` if the command cannot be started, or if nothing would
-/// protect the user's files. `time` is the time limit of the search, if known; the runs take at most half of it.
-///
-/// # Errors
-/// The user stopped the run. Or the command failed before its first training step, and a search follows.
+/// protect the user's files. `time` is the time limit of the search, if known; the runs take at most half of it. Fails if
+/// the user stopped the run, or if the command failed before its first training step and a search follows.
 pub(super) fn of(
     command: &Command,
     time: Option<Duration>,

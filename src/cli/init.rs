@@ -111,9 +111,6 @@ pub(super) fn run(args: &Args) -> super::Result {
 }
 
 /// Writes a spec. Returns `None` if an existing spec is kept whose baseline runs exactly this command.
-///
-/// # Errors
-/// The file exists and is neither kept nor replaced, or no search could use the spec.
 pub(super) fn drafted(args: &Args) -> Result<Option<Drafted>, Failed> {
     let cwd = std::env::current_dir()?;
     refuse_to_replace(args)?;

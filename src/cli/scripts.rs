@@ -78,10 +78,7 @@ fn candidates(folder: &Path) -> Result<Vec<String>, Failed> {
 /// How often a question is repeated after an invalid answer: a round number.
 const TRIES: usize = 3;
 
-/// Asks on a terminal until an answer is valid; Enter means the default.
-///
-/// # Errors
-/// The input ended, or no answer was valid.
+/// Asks on a terminal until an answer is valid, [`TRIES`] times at most; Enter means the default.
 pub(super) fn ask<T>(question: &str, default: &str, read: impl Fn(&str) -> Result<T, String>) -> Result<T, Failed> {
     let mut input = io::stdin().lock();
     for _ in 0..TRIES {

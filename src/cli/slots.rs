@@ -37,9 +37,6 @@ enum Kind {
 
 impl Places {
     /// Divides the machine, or starts a worker on each node.
-    ///
-    /// # Errors
-    /// The machine has less than the spec asks for, or nodes cannot serve.
     pub(super) fn of(spec: &Spec) -> Result<Self, Failed> {
         let compares = spec.compares_slots;
         if let Some(launcher) = spec.engine.launcher {
@@ -127,10 +124,7 @@ impl Places {
         }
     }
 
-    /// Makes the tuner with its probers, and reports how their writes are protected.
-    ///
-    /// # Errors
-    /// The requested protection is not possible.
+    /// Makes the tuner with its probers, and reports how their writes are protected; fails if that is not possible.
     pub(super) fn tuner(
         self,
         space: Space,

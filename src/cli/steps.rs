@@ -100,9 +100,6 @@ fn one_process(command: &[&str]) -> Option<Vec<String>> {
 }
 
 /// Makes the prober of a step with the folder `out`, and reports how files are protected.
-///
-/// # Errors
-/// The requested protection is not possible.
 pub(super) fn prober(step: CommandStep, out: &Path, quiet: bool) -> Result<CommandProber, Failed> {
     let mut prober = CommandProber::new(step, out);
     announce(&mut prober, quiet)?;

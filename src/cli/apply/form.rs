@@ -89,10 +89,7 @@ impl Family {
 /// Words for true and false in files (YAML 1.1, <https://yaml.org/type/bool.html>).
 const ANSWERS: &[(&str, &str)] = &[("true", "false"), ("yes", "no"), ("on", "off"), ("1", "0"), ("y", "n")];
 
-/// Returns the value to write for a change, in the format of the present value.
-///
-/// # Errors
-/// The value cannot be written in that format; the message says why.
+/// Returns the value to write for a change, in the format of the present value, or says why it has no such format.
 pub(super) fn in_form(change: &Change, old: &Old, path: &[String]) -> Result<Value, String> {
     let key = Key::of(path);
     if let Old::Scalar(Value::Text(text)) = old

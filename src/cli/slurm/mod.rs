@@ -42,10 +42,7 @@ pub(super) struct Submission<'s> {
     pub(super) is_quiet: bool,
 }
 
-/// Submits a search, or finds its existing job, and follows the job to its end.
-///
-/// # Errors
-/// The search cannot be submitted, or the job ends without the search's result.
+/// Submits a search, or finds its existing job, and follows the job to its end and the search's result.
 pub(super) fn search(wanted: &Submission<'_>) -> super::Result {
     let unreadable = || Failed::usage("the options of --slurm cannot be read: a quote or a backslash is left open");
     let words = shlex::split(wanted.options).ok_or_else(unreadable)?;
