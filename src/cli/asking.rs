@@ -15,7 +15,6 @@ use super::{diagnostic, scripts, steps};
 
 /// The guard that refuses writes while a script is asked for its help.
 const GUARD: &str = include_str!("../../python/asking/sitecustomize.py");
-
 /// The time after which a script that prints no help is ended: a round number, long enough to import a framework.
 const HELP_TIME: Duration = Duration::from_secs(60);
 

@@ -11,7 +11,6 @@ use super::argument::Argument;
 
 /// The size of the largest file that is read, in bytes. A round number.
 const MOST_BYTES: u64 = 1024 * 1024;
-
 /// Sections of a file that are not about training.
 const NOT_TRAINING: &[&str] = &["val", "valid", "validation", "eval", "evaluation", "test", "testing", "inference"];
 

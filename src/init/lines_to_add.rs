@@ -10,7 +10,6 @@ use crate::probe::NotedLoader;
 
 /// Stands for a batch size that neither the source nor the first run shows. Python refuses it.
 const UNKNOWN: &str = "<YOUR BATCH SIZE>";
-
 /// Code that is wider, in columns, does not move the comments of the other lines to the right. A round number.
 const WIDEST: usize = 64;
 

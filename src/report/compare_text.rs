@@ -15,7 +15,6 @@ use crate::model::{
 
 /// The most rows of a table.
 const ROWS: usize = 24;
-
 /// The most lost configs in the list.
 const LOST: usize = 6;
 

@@ -133,7 +133,6 @@ fn joined(parts: &[Option<String>]) -> Option<String> {
 
 /// The share of the time from which a wait is mentioned: a round number.
 const NOTABLE: f64 = 0.05;
-
 /// The bytes read per second from which reads are mentioned: a round number, above what a program reads for itself.
 const NOTABLE_READS: f64 = 1e6;
 

@@ -15,7 +15,6 @@ use crate::search::{Kept, Study};
 
 /// The file name that Optuna's documentation uses.
 pub(super) const FILE: &str = "optuna.log";
-
 /// The numbers of operations.
 const CREATE_STUDY: u8 = 0;
 const STUDY_USER_ATTRIBUTE: u8 = 2;

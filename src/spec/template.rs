@@ -110,7 +110,6 @@ pub(super) fn replaced_files(
 }
 
 const EXAMPLE: &str = "write pattern = '([0-9.]+) samples/s'";
-
 const TOO_LARGE: &str = "it is too large";
 
 /// Reads the rate of `throughput = { pattern = ..., unit = ... }`.

@@ -10,7 +10,6 @@ use super::K8s;
 
 const SEARCH: &str = include_str!("search.yaml.jinja");
 const SECRET: &str = include_str!("secret.yaml.jinja");
-
 /// The port that workers dial: any port above 1023 would do.
 const PORT: u16 = 7331;
 

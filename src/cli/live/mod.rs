@@ -26,9 +26,7 @@ use view::{Block, WHOLE_BAR};
 
 /// The most draws and key checks per second.
 const RATE: u8 = 5;
-
 const EVERY: Duration = Duration::from_millis(1000 / RATE as u64);
-
 /// The most finished lines to keep: more than a screen has.
 const RECENT: usize = 300;
 

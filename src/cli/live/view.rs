@@ -13,13 +13,10 @@ use gputune::search::{Ended, Running, Status};
 
 /// The width of the labels, in columns.
 const LABEL: usize = 8;
-
 /// The rows for the reason why a config is probed.
 const WHY: usize = 2;
-
 /// The width of the bar, in columns.
 const BAR: usize = 20;
-
 /// The value of a full bar.
 pub(super) const WHOLE_BAR: u64 = 1000;
 

@@ -35,7 +35,6 @@ const FIELDS: &[(u16, Metric)] = &[
 
 /// The period of the rows. Each row has means over the time since the previous row.
 const PERIOD: Duration = Duration::from_secs(1);
-
 /// When a listener has this many rows, it drops half of them.
 const KEPT: usize = 8192;
 

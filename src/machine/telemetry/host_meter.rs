@@ -17,7 +17,6 @@ use tree::{Tree, Usage};
 
 /// The kernel's ticks per second of CPU time for user space (`USER_HZ`, time(7); 100 on x86-64 and on aarch64).
 const TICKS_PER_SECOND: f64 = 100.0;
-
 /// The most readings that are kept, four per second for 17 minutes. If there are more, every other reading is dropped.
 const KEPT: usize = 4096;
 

@@ -7,10 +7,8 @@ use crate::report::row::sorted;
 
 /// The most bars that can be compared side by side: a round number.
 const MOST_BARS: usize = 16;
-
 /// The phases of a step in their order (docs/protocol.md); other phases follow by name.
 const ORDER: &[&str] = &["data_wait", "host_to_device", "forward", "backward", "communication", "optimizer"];
-
 /// The label of the time of a step that belongs to no phase.
 const REST: &str = "everything else";
 

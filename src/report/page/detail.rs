@@ -160,13 +160,10 @@ fn without_escapes(line: &str) -> String {
 /// limits and the next two are round numbers.
 const ALL_LOGS: usize = 2 << 20;
 const ONE_LOG: usize = 8 << 10;
-
 /// The most numbers for all timelines together; a number takes about seven bytes.
 const ALL_NUMBERS: usize = 250_000;
-
 /// The fewest bytes of a log that are worth showing.
 const LEAST_LOG: usize = 400;
-
 /// The bytes in front of a log's last lines that are also searched for secrets: more than most tokens have.
 const MARGIN: usize = 4 << 10;
 

@@ -26,7 +26,6 @@ use crate::model::Precision;
 /// The size of the scratch memory: 32 MiB, as NVIDIA recommends for Hopper (cuBLAS documentation,
 /// `cublasSetWorkspace`).
 const SCRATCH_BYTES: usize = 32 << 20;
-
 /// The most algorithms that cuBLASLt may propose.
 const MOST: usize = 8;
 

@@ -204,7 +204,6 @@ fn disturbances(watched: &Watched, of: &Circumstances<'_>, looks: &[&States], re
 /// Heat is a disturbance from this share of time on. The value is a choice: lower clocks for less time change a
 /// throughput by less than half a percent, which probes cannot detect.
 const HEAT: f64 = 0.005;
-
 /// Another program's kernels are a disturbance from this share of time on. The value is a choice: shorter use changes a
 /// throughput by no more than a difference that may still count as a tie.
 const BUSY: f64 = 0.05;

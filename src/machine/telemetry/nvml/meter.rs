@@ -27,10 +27,8 @@ pub struct GpuMeter {
 
 /// How long a driver may take to start: without persistence mode, it then initialises all GPUs. A round number.
 const TIME_TO_OPEN: Duration = Duration::from_secs(30);
-
 /// How long the driver may take to answer: a round number.
 const TIME_TO_ANSWER: Duration = Duration::from_secs(5);
-
 /// How long the last reading, and the evaluation, may delay the end of a probe: round numbers.
 const TIME_TO_LOOK: Duration = Duration::from_millis(300);
 const TIME_TO_END: Duration = Duration::from_secs(2);

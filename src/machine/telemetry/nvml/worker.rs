@@ -52,7 +52,6 @@ struct Rhythm {
 
 const COUNTERS: Rhythm = Rhythm { usual: Duration::from_millis(200), longest: Duration::from_secs(4) };
 const STATES: Rhythm = Rhythm { usual: Duration::from_secs(1), longest: Duration::from_secs(5) };
-
 /// The first readings of states are closer together, because a step may end, or a device be lost, early on.
 const FIRST_LOOKS: u32 = 8;
 const FIRST_STATES: Rhythm = Rhythm { usual: Duration::from_millis(250), ..STATES };
