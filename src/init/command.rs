@@ -81,18 +81,15 @@ impl Command {
 
     /// Returns the launcher's usual name, such as `torchrun`.
     pub fn launcher(&self) -> Option<&'static str> {
-        self.inner()
-            .launcher
-            .and_then(|launcher| launcher.words.first().map(|first| if *first == "-m" { "torchrun" } else { *first }))
+        let first = *self.inner().launcher?.words.first()?;
+        Some(if first == "-m" { "torchrun" } else { first })
     }
 
     /// Returns the script's file, if it is a Python script.
     pub fn script(&self, cwd: &Path) -> Option<PathBuf> {
-        if let Some(wrapped) = &self.wrapped {
-            return wrapped.command.script(cwd);
-        }
-        let word = self.words.get(self.script_at?)?;
-        if !self.is_module {
+        let command = self.inner();
+        let word = command.words.get(command.script_at?)?;
+        if !command.is_module {
             return Some(cwd.join(word));
         }
         let parts: PathBuf = word.split('.').collect();
@@ -119,13 +116,11 @@ impl Command {
 
     /// Returns the number of processes of the script on this machine; 1 if the command does not state it.
     pub fn ranks(&self) -> usize {
-        if let Some(wrapped) = &self.wrapped {
-            return wrapped.command.ranks();
-        }
-        let options = self.launcher.map_or(&[][..], |launcher| launcher.ranks);
-        let value = self.words.iter().enumerate().find_map(|(at, word)| {
+        let command = self.inner();
+        let options = command.launcher.map_or(&[][..], |launcher| launcher.ranks);
+        let value = command.words.iter().enumerate().find_map(|(at, word)| {
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
-            let next = self.words.get(at + 1).map_or("", String::as_str);
+            let next = command.words.get(at + 1).map_or("", String::as_str);
             options.contains(&name).then_some(if value.is_empty() { next } else { value })
         });
         value.and_then(|value| value.parse().ok()).filter(|&ranks| ranks > 0).unwrap_or(1)
@@ -133,32 +128,24 @@ impl Command {
 
     /// Returns true if arguments can be appended. They cannot be appended to the command line of a shell, which is a single word.
     pub fn takes_arguments(&self) -> bool {
-        if let Some(wrapped) = &self.wrapped {
-            return wrapped.forwards;
-        }
-        !is_shell_line(&self.words)
+        self.wrapped.as_ref().map_or_else(|| !is_shell_line(&self.words), |wrapped| wrapped.forwards)
     }
 
     /// Returns the command that prints the help. It runs the script without its launcher and options, but keeps the words before
     /// the options, which may select a subcommand (`train.py fit --help`).
     pub fn asking_for_help(&self, python: &str) -> Vec<String> {
-        if let Some(wrapped) = &self.wrapped {
-            return wrapped.command.asking_for_help(python);
-        }
-        let behind = self.told_at();
-        let front = self.words.get(..behind).unwrap_or_default();
-        let mut words: Vec<String> = match (self.launcher, self.script_at) {
+        let command = self.inner();
+        let mut words: Vec<String> = match (command.launcher, command.script_at) {
             (Some(_), Some(at)) => {
-                let module = self.is_module.then(|| "-m".to_owned());
-                let before = self.words.get(..self.launcher_at).unwrap_or_default();
+                let module = command.is_module.then(|| "-m".to_owned());
+                let before = command.words.get(..command.launcher_at).unwrap_or_default();
                 let has_python = before.iter().any(|word| is_python(word));
-                let python = (!has_python).then(|| self.beside_launcher().unwrap_or_else(|| python.to_owned()));
-                before.iter().cloned().chain(python).chain(module).chain(self.words.get(at).cloned()).collect()
+                let python = (!has_python).then(|| command.beside_launcher().unwrap_or_else(|| python.to_owned()));
+                before.iter().cloned().chain(python).chain(module).chain(command.words.get(at).cloned()).collect()
             }
-            _ => front.to_vec(),
+            _ => command.words.get(..command.told_at()).unwrap_or_default().to_vec(),
         };
-        let rest = self.words.get(behind..).unwrap_or_default();
-        words.extend(rest.iter().take_while(|word| !word.starts_with('-')).cloned());
+        words.extend(command.told().iter().take_while(|word| !word.starts_with('-')).cloned());
         words.push("--help".to_owned());
         words
     }
@@ -220,7 +207,10 @@ impl Command {
     pub fn looked_into(mut self, cwd: &Path, python: &str) -> Self {
         let text = shell_script(&self, cwd).filter(|_| self.script_word().is_none());
         self.wrapped = text.and_then(|text| {
-            let commands: Vec<_> = shell_lines(&text).iter().flat_map(|line| shell_commands(line)).collect();
+            // Lines that end with a backslash are joined.
+            let text = text.replace("\\\n", " ");
+            let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+            let commands: Vec<_> = lines.flat_map(shell_commands).collect();
             let sets = commands.iter().flat_map(|words| variables_of(words)).collect();
             let defaults = commands.iter().flatten().flat_map(|word| defaults_in(word)).collect();
             let mut folder = PathBuf::new();
@@ -267,12 +257,6 @@ fn shell_script(command: &Command, cwd: &Path) -> Option<String> {
     let has_shell =
         first.starts_with("#!") && SHELLS.iter().any(|shell| first.split(['/', ' ']).any(|word| word == *shell));
     (is_shell || has_shell).then_some(text)
-}
-
-/// Returns the lines of a script without comments; lines that end with a backslash are joined.
-fn shell_lines(text: &str) -> Vec<String> {
-    let whole = text.replace("\\\n", " ");
-    whole.lines().map(|line| line.trim().to_owned()).filter(|line| !line.starts_with('#')).collect()
 }
 
 /// Returns the training command in a command of a shell script, if it runs a Python script.

@@ -177,10 +177,8 @@ fn way(plan: &Plan, parameter: &Planned) -> String {
             let default = parameter.today.as_ref().filter(|_| parameter.stated.is_none());
             let default = default.map(|today| format!(", by default {today}")).unwrap_or_default();
             let is_live = parameter.definition.contains("argument = ");
-            format!(
-                "by its argument {argument}{default}{}",
-                if is_live { "; while it trains by the adapter" } else { "" }
-            )
+            let live = if is_live { "; while it trains by the adapter" } else { "" };
+            format!("by its argument {argument}{default}{live}")
         }
         (Way::Target(target), _) if target.starts_with("env.") => {
             format!("by the variable {}", target.trim_start_matches("env."))

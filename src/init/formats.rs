@@ -140,11 +140,8 @@ impl Planner<'_> {
         self.plan.words = words;
         let is_accepted = |value: &String| names.contains(value);
         let said = given.as_ref().map(|given| given.value.clone()).or_else(|| argument.default.clone());
-        let today = said.filter(is_accepted).or_else(|| {
-            (argument.default.is_none() && is_lightning(&argument, self.found.source))
-                .then(|| offered.full.clone())
-                .flatten()
-        });
+        let is_lightnings = argument.default.is_none() && is_lightning(&argument, self.found.source);
+        let today = said.filter(is_accepted).or_else(|| offered.full.clone().filter(|_| is_lightnings));
         let definition = offered.definition(given.as_ref().and(today.as_deref()));
         let today = Today::told(today.map(|today| settings::text(&today)), given.as_ref());
         self.push(knob.parameter, knob.about, definition, Way::Argument(argument.spelled().to_owned()), today);
@@ -242,12 +239,9 @@ impl Planner<'_> {
     /// Adds a flag for mixed precision, such as `--amp`, without an argument for its format, which the script chooses.
     fn add_amp(&mut self, knob: &Knob) -> bool {
         let Some(argument) = self.argument(AMP_SWITCHES).filter(is_flag) else { return false };
-        let Some(format) = mixed_format(self.found.source, self.found.means.gpus > 0) else {
-            return self.leave_amp(&argument);
-        };
-        if !self.found.means.has(format) {
-            return self.leave_amp(&argument);
-        }
+        let format = mixed_format(self.found.source, self.found.means.gpus > 0);
+        let format = format.filter(|format| self.found.means.has(*format));
+        let Some(format) = format else { return self.leave_amp(&argument) };
         let condition = format!("precision == '{}'", format.name());
         let Some(flag) = self.put_flag(&argument, "is_mixed", &condition) else { return false };
         let today = if flag.is_on { format } else { Precision::Fp32 };

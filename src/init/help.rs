@@ -213,9 +213,7 @@ fn metavar(text: &str, gap: usize, boxed: bool) -> Option<(&str, &str)> {
 fn kind(names: &mut Vec<String>, values: &[String], (pair, takes, boxed): (bool, bool, bool)) -> Kind {
     if pair {
         let off = names.first().map(|name| format!("--no{name}")).unwrap_or_default();
-        for name in names.iter_mut() {
-            *name = format!("--{name}");
-        }
+        names.iter_mut().for_each(|name| *name = format!("--{name}"));
         return Kind::Pair { off };
     }
     let on =

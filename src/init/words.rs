@@ -79,8 +79,7 @@ impl Words {
                 let today = std::mem::replace(word, template(placeholder)).text;
                 return Some(Given { value: today.clone(), words: today });
             }
-            Kind::Override => self.append([template(format!("{}={placeholder}", escaped(argument.spelled())))]),
-            Kind::Assigned { .. } => {
+            Kind::Override | Kind::Assigned { .. } => {
                 self.append([template(format!("{}={placeholder}", escaped(argument.spelled())))]);
             }
             _ => {

@@ -29,17 +29,12 @@ const FIRST: (i32, i32) = (11, 4);
 /// NVML's order differs, so match devices by UUID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeviceFacts {
-    /// The device's number in CUDA's order.
     pub ordinal: i32,
-    /// The model.
     pub name: String,
     /// The UUID with the prefix `GPU-`, also for a MIG instance: the driver does not mark instances.
     pub uuid: String,
-    /// Compute capability.
     pub compute_capability: (i32, i32),
-    /// Memory, in bytes.
     pub memory_bytes: u64,
-    /// Streaming multiprocessors.
     pub multiprocessors: u32,
 }
 
