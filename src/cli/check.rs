@@ -10,10 +10,8 @@ use gputune::model::{
 };
 use gputune::probe::{Protection, adapter::Apply};
 use gputune::report::Page;
-use gputune::search::{
-    Earlier, STRATEGIES,
-    strategy::{self, View},
-};
+use gputune::search::strategy::{self, View};
+use gputune::search::{Earlier, STRATEGIES};
 use gputune::spec::{Spec, SpecError};
 use serde::Serialize;
 

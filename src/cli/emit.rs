@@ -4,10 +4,8 @@ use std::path::{Path, PathBuf};
 
 use gputune::model::{Parameter, Settings, Value};
 use gputune::probe::StepTemplate;
-use gputune::report::{
-    BestReport,
-    emit::{Chosen, Format, Written},
-};
+use gputune::report::BestReport;
+use gputune::report::emit::{Chosen, Format, Written};
 use gputune::search::{Kept, Study};
 use gputune::spec::Spec;
 

@@ -8,10 +8,8 @@ use std::path::{Path, PathBuf};
 use clap::builder::TypedValueParser;
 use gputune::Space;
 use gputune::report::emit::{FORMATS, Format};
-use gputune::search::{
-    Kept,
-    kept::{self, Record},
-};
+use gputune::search::Kept;
+use gputune::search::kept::{self, Record};
 use tempfile::NamedTempFile;
 
 use super::exit::Failed;

@@ -8,10 +8,8 @@ use super::gpus::gpu_summary;
 use super::layout::{Column, lay_out};
 use super::row::{shown_metric, shown_ratio};
 use super::screen::{Screen, Tone, wrap};
-use crate::model::{
-    Direction, Estimate, Measurement,
-    quantity::{show_bytes, show_duration},
-};
+use crate::model::quantity::{show_bytes, show_duration};
+use crate::model::{Direction, Estimate, Measurement};
 
 /// The most rows of a table.
 const ROWS: usize = 24;

@@ -2,10 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::machine::{
-    Ceilings,
-    ceilings::{PerSecond, published},
-};
+use crate::machine::Ceilings;
+use crate::machine::ceilings::{PerSecond, published};
 use crate::model::{Measurement, Precision, quantity::show_number};
 
 /// The floating-point operations of a config, compared with the GPU's rate in matrix products.

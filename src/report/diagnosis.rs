@@ -14,10 +14,8 @@ use super::screen::{Page, pairs};
 use crate::diagnosis::{
     Account, Basis, Diagnosed, Differential, Evidence, Examined, Opening, Ran, Verdict, Worth, host_lines,
 };
-use crate::model::{
-    Metric,
-    quantity::{show_bytes, show_count, show_duration, show_number, show_seconds},
-};
+use crate::model::Metric;
+use crate::model::quantity::{show_bytes, show_count, show_duration, show_number, show_seconds};
 
 /// The text around a diagnosis on the screen.
 #[derive(Debug, Clone, Copy)]

@@ -11,10 +11,8 @@ use super::row::{
     is_vague, shown_gain, shown_metric, shown_numerics, shown_ratio, shown_result, shown_settings, shown_together,
 };
 use super::screen::{fitting, labelled};
-use crate::model::{
-    Config, Direction, Estimate, Measurement, Outcome, Parameter, Trial, arrival,
-    quantity::{show_bytes, show_duration, show_number, show_seconds},
-};
+use crate::model::quantity::{show_bytes, show_duration, show_number, show_seconds};
+use crate::model::{Config, Direction, Estimate, Measurement, Outcome, Parameter, Trial, arrival};
 use crate::probe::stats;
 use crate::search::{Alternatives, Best, Ranked, StopReason, Study, Trend, Verdict};
 

@@ -4,11 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::escape::plain;
-use crate::model::{
-    GpuUse, Measurement, Metric, Reading, Readings, Source, Together,
-    metric::together,
-    quantity::{show_bytes, show_number},
-};
+use crate::model::quantity::{show_bytes, show_number};
+use crate::model::{GpuUse, Measurement, Metric, Reading, Readings, Source, Together, metric::together};
 
 /// The share of time from which a power limit is mentioned: a round number.
 const HELD_BACK: f64 = 0.1;

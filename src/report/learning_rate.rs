@@ -8,10 +8,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::screen::labelled;
-use crate::model::{
-    Config, Measurement, Parameter, Role, Settings, Space, Value,
-    quantity::{show_count, show_number},
-};
+use crate::model::quantity::{show_count, show_number};
+use crate::model::{Config, Measurement, Parameter, Role, Settings, Space, Value};
 use crate::probe::StepTemplate;
 use crate::search::{Best, Study};
 

@@ -2,10 +2,8 @@
 
 use super::screen::{Page, listed};
 use crate::machine::{BUSY, Ceilings, GpuFacts, Holder, Machine, Mig, Pcie, Power, Warning, ceilings::KINDS};
-use crate::model::{
-    PRECISIONS, PrecisionFacts,
-    quantity::{show_bytes, show_number},
-};
+use crate::model::quantity::{show_bytes, show_number};
+use crate::model::{PRECISIONS, PrecisionFacts};
 
 /// The column where the text of a line begins.
 const INDENT: usize = 11;

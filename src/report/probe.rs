@@ -9,10 +9,8 @@ use super::escape::plain;
 use super::gpus::{MemoryParts, gpu_lines, host_words};
 use super::row::{shown_estimate, shown_numerics, shown_result};
 use crate::machine::Device;
-use crate::model::{
-    Judgement, Measurement, Outcome, Settings, Trial,
-    quantity::{show_bytes, show_count, show_number, show_seconds},
-};
+use crate::model::quantity::{show_bytes, show_count, show_number, show_seconds};
+use crate::model::{Judgement, Measurement, Outcome, Settings, Trial};
 use crate::probe::MEMORY_SNAPSHOT;
 use crate::search::Study;
 

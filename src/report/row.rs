@@ -1,10 +1,8 @@
 //! Describes the result of a trial in a few words, the same in every report.
 
 use super::redact::redacted;
-use crate::model::{
-    COST, Estimate, Goal, Judgement, Measurement, Numerics, Objective, Outcome, Settings, Trial,
-    quantity::{show_bytes, show_number},
-};
+use crate::model::quantity::{show_bytes, show_number};
+use crate::model::{COST, Estimate, Goal, Judgement, Measurement, Numerics, Objective, Outcome, Settings, Trial};
 use crate::search::Study;
 
 /// Formats a number with half the width of its interval: `3,214 samples/s ± 1.2 %`.

@@ -9,10 +9,8 @@ use super::located::Located;
 use super::parameter::{Definition, Part, part};
 use super::step::some_settings;
 use crate::model::{Space, Value};
-use crate::probe::{
-    Template,
-    adapter::{Accepts, Applied, By, Needs, TARGETS, Target, TargetError},
-};
+use crate::probe::Template;
+use crate::probe::adapter::{Accepts, Applied, By, Needs, TARGETS, Target, TargetError};
 
 /// Returns a warning if an option of the command keeps the adapter's hook from being loaded.
 pub(super) fn warnings(step: &StepTable) -> Vec<String> {

@@ -30,10 +30,8 @@ pub use step::StepSpec;
 
 use crate::machine::{Device, Hardware, NoGpu, Shares, VISIBLE_GPUS, nvml::Visible};
 use crate::model::{Objective, Settings, Space, Value, outcome::with_causes};
-use crate::probe::{
-    Limits, Template,
-    adapter::{Applied, Apply, Numerics},
-};
+use crate::probe::adapter::{Applied, Apply, Numerics};
+use crate::probe::{Limits, Template};
 use crate::search::{Budget, EarlierError, EarlierStudy, Fingerprint, FullPrecision, STRATEGIES, strategy::LEARNING};
 use collected::Collected;
 use error::SourceFile;

@@ -4,11 +4,9 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use gputune::init::{
-    Command, Template,
-    draft::{Frame, Rate, RenderedFile},
-    plan::{Plan, Planned, Way},
-};
+use gputune::init::draft::{Frame, Rate, RenderedFile};
+use gputune::init::plan::{Plan, Planned, Way};
+use gputune::init::{Command, Template};
 use gputune::model::Measurement;
 use gputune::report::emit::shell_word;
 use gputune::spec::Spec;

@@ -4,10 +4,8 @@
 use std::time::Duration;
 
 use console::measure_text_width;
-use gputune::model::{
-    Estimate, Metric, Purpose, Readings,
-    quantity::{show_bytes, show_duration, show_number},
-};
+use gputune::model::quantity::{show_bytes, show_duration, show_number};
+use gputune::model::{Estimate, Metric, Purpose, Readings};
 use gputune::report::{Screen, Tone, shortened, shown_estimate, shown_settings, wrap};
 use gputune::search::{Ended, Running, Status};
 

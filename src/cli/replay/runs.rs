@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use gputune::model::{Config, Event, History, Objective, Outcome, Purpose, Space, Trial, front};
 use gputune::probe::Replay;
-use gputune::search::{
-    Budget, StopReason, Strategy, TuneError, Tuner,
-    strategy::{Entry, Proposal, SoFar, View},
-};
+use gputune::search::strategy::{Entry, Proposal, SoFar, View};
+use gputune::search::{Budget, StopReason, Strategy, TuneError, Tuner};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use serde::Serialize;

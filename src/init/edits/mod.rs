@@ -12,11 +12,8 @@ use std::path::Path;
 
 use crate::init::Call;
 use crate::model::{Settings, Value};
-use crate::probe::{
-    StepTemplate,
-    adapter::{Applied, Names, OwnCall, Spot, has_graphs},
-    protocol::REPLACED_FILES,
-};
+use crate::probe::adapter::{Applied, Names, OwnCall, Spot, has_graphs};
+use crate::probe::{StepTemplate, protocol::REPLACED_FILES};
 use crate::report::Edit;
 
 use script::{Found, Script};

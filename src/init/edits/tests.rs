@@ -3,10 +3,8 @@
 use std::path::Path;
 
 use super::*;
-use crate::probe::{
-    Template,
-    adapter::{Apply, Target},
-};
+use crate::probe::Template;
+use crate::probe::adapter::{Apply, Target};
 
 /// Makes parameters that are named after their targets.
 fn step(folder: &Path, settings: &[(&str, Value)]) -> (StepTemplate, Settings) {

@@ -15,10 +15,8 @@ use serde::Serialize;
 pub use host::{Disk, Host, Processors};
 pub use warnings::{BUSY, RULES, Rule, Warning};
 
-use crate::machine::telemetry::{
-    Dcgm, Device, GpuFacts, GpuMeter, MeterState, Mig,
-    nvml::{NoNvml, Visible},
-};
+use crate::machine::telemetry::nvml::{NoNvml, Visible};
+use crate::machine::telemetry::{Dcgm, Device, GpuFacts, GpuMeter, MeterState, Mig};
 use crate::model::Precision;
 
 /// The version of the JSON; it is raised when a member changes its meaning or is removed.

@@ -6,11 +6,8 @@ use std::path::PathBuf;
 use super::shell::{self, assignment, is_shell_line, is_variable, shell_word};
 use super::{Chosen, Unwritable, Written, no_command};
 use crate::model::{Settings, Space};
-use crate::probe::{
-    BUILTINS, StepTemplate, Template, Word,
-    adapter::By,
-    protocol::{CONFIG, REPLACED_FILES},
-};
+use crate::probe::protocol::{CONFIG, REPLACED_FILES};
+use crate::probe::{BUILTINS, StepTemplate, Template, Word, adapter::By};
 
 /// The command that runs a config.
 #[derive(Debug, Clone)]

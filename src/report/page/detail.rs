@@ -8,10 +8,8 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::table::described;
-use crate::model::{
-    METRICS, Measurement, Outcome, Readings, Trial, Unit,
-    quantity::{show_bytes, show_number, show_seconds},
-};
+use crate::model::quantity::{show_bytes, show_number, show_seconds};
+use crate::model::{METRICS, Measurement, Outcome, Readings, Trial, Unit};
 use crate::probe::{CommandProber, Effort, Timeline};
 use crate::report::Subject;
 use crate::report::care::left_out;

@@ -7,10 +7,8 @@ use serde::Serialize;
 use super::detail::Kept;
 use super::importance::importance;
 use super::table::{Place, places};
-use crate::model::{
-    Count, Estimate, Measurement, Settings, Trial,
-    quantity::{show_bytes, show_duration, show_number, show_seconds},
-};
+use crate::model::quantity::{show_bytes, show_duration, show_number, show_seconds};
+use crate::model::{Count, Estimate, Measurement, Settings, Trial};
 use crate::report::Subject;
 use crate::report::bottleneck::{Bottleneck, Spending};
 use crate::report::care::Care;

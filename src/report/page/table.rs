@@ -2,11 +2,8 @@
 
 use serde::Serialize;
 
-use crate::model::{
-    Derived, Measurement, Metric, Parameter, Slot, Trial, Value,
-    metric::together,
-    quantity::{show_bytes, show_duration},
-};
+use crate::model::quantity::{show_bytes, show_duration};
+use crate::model::{Derived, Measurement, Metric, Parameter, Slot, Trial, Value, metric::together};
 use crate::report::figure::{Mark, Unit};
 use crate::report::figures::{Studied, metric_unit};
 use crate::report::row::{shown_result, sorted};
