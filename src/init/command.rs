@@ -411,35 +411,24 @@ mod tests {
 
     #[test]
     fn the_script_is_found_behind_its_launcher() {
+        let (torchrun, accelerate) = (Some("torchrun"), Some("accelerate"));
         for (line, name, launcher, ranks, help) in [
             ("train.py", "train.py", None, 1, "python3 train.py --help"),
             ("python -u train.py --lr 1", "train.py", None, 1, "python -u train.py --help"),
             ("main.py fit --config x.yaml", "main.py", None, 1, "python3 main.py fit --help"),
-            ("torchrun --nproc-per-node 2 train.py --x", "train.py", Some("torchrun"), 2, "python3 train.py --help"),
-            ("/opt/bin/torchrun --nproc_per_node=4 t.py", "t.py", Some("torchrun"), 4, "python3 t.py --help"),
-            (
-                "python -m torch.distributed.run --nproc-per-node 8 t.py",
-                "t.py",
-                Some("torchrun"),
-                8,
-                "python t.py --help",
-            ),
-            ("accelerate launch --num_processes 2 t.py a", "t.py", Some("accelerate"), 2, "python3 t.py a --help"),
+            ("torchrun --nproc-per-node 2 train.py --x", "train.py", torchrun, 2, "python3 train.py --help"),
+            ("/opt/bin/torchrun --nproc_per_node=4 t.py", "t.py", torchrun, 4, "python3 t.py --help"),
+            ("python -m torch.distributed.run --nproc-per-node 8 t.py", "t.py", torchrun, 8, "python t.py --help"),
+            ("accelerate launch --num_processes 2 t.py a", "t.py", accelerate, 2, "python3 t.py a --help"),
             ("deepspeed --num_gpus 4 t.py --deepspeed", "t.py", Some("deepspeed"), 4, "python3 t.py --help"),
             ("python -m a.train --x", "a.train", None, 1, "python -m a.train --help"),
-            ("torchrun -m a.train --x", "a.train", Some("torchrun"), 1, "python3 -m a.train --help"),
-            (
-                "accelerate launch --num_processes=2 --module a.b fit",
-                "a.b",
-                Some("accelerate"),
-                2,
-                "python3 -m a.b fit --help",
-            ),
+            ("torchrun -m a.train --x", "a.train", torchrun, 1, "python3 -m a.train --help"),
+            ("accelerate launch --num_processes=2 --module a.b fit", "a.b", accelerate, 2, "python3 -m a.b fit --help"),
             ("python -m a.train config/small.py", "a.train", None, 1, "python -m a.train config/small.py --help"),
             ("python train.py -m resnet", "train.py", None, 1, "python train.py --help"),
             ("uv run python -m a.train", "a.train", None, 1, "uv run python -m a.train --help"),
             ("uv run -m a.train", "a.train", None, 1, "uv run -m a.train --help"),
-            ("uv run torchrun --nproc-per-node=2 t.py", "t.py", Some("torchrun"), 2, "uv run python3 t.py --help"),
+            ("uv run torchrun --nproc-per-node=2 t.py", "t.py", torchrun, 2, "uv run python3 t.py --help"),
             ("./train --size 3", "./train", None, 1, "./train --help"),
             ("uv run train.py x=1", "train.py", None, 1, "uv run train.py x=1 --help"),
         ] {
@@ -477,11 +466,7 @@ mod tests {
             ("cd sub\ncd ..\npython t.py", "python t.py", false),
             ("cd \"$(dirname \"$0\")\" && python t.py", "python t.py", false),
             ("(cd sub; python -m t)", "python -m t", false),
-            (
-                "source env.sh&&python t.py --a $(ls | wc -l) ${B:-2} || exit 1",
-                "python t.py --a $(ls | wc -l) ${B:-2}",
-                false,
-            ),
+            ("source e&&python t.py --a $(ls | wc -l) ${B:-2} || exit", "python t.py --a $(ls | wc -l) ${B:-2}", false),
             ("export T=t.py\nif true; then python t.py --a; fi # python x.py", "python t.py --a", false),
         ] {
             let command = looked_into("bash run.sh", text);

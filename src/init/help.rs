@@ -369,11 +369,7 @@ mod tests {
     #[test]
     fn what_stands_outside_of_brackets_must_be_given() {
         for (text, options, values) in [
-            (
-                "usage: train.py [-h] --data DATA [--lr LR]\n                [--x X [X ...]] DIR\n\nTrains.",
-                "--data",
-                "DIR",
-            ),
+            ("usage: train.py [-h] --data DATA [--lr LR]\n         [--x X [X ...]] DIR\n\nTrains.", "--data", "DIR"),
             ("usage: python -m pkg.train [-h] -o OUT {fit,test} ...\n", "-o", "{fit,test}"),
             ("Usage: train.py [OPTIONS] DATA\n\n  Trains on DATA.", "", "DATA"),
             ("│ Usage: train.py [OPTIONS] {data} │\n\n", "", "{data}"),

@@ -24,13 +24,9 @@ pub(super) fn warnings(step: &StepTable) -> Vec<String> {
     let words = step.command.value.iter().map(|word| word.value.as_str());
     let options = words.skip_while(|word| !is_python(word)).skip(1).take_while(|word| word.starts_with('-'));
     let option = options.into_iter().find(|word| ignores(word));
-    let path = option.map(|option| {
-        format!(
-            "Python leaves PYTHONPATH out with `{option}`, so the hook of the adapter `{}` cannot come in",
-            adapter.0.name
-        )
-    });
-    path.into_iter().collect()
+    let hook = format!("the hook of the adapter `{}`", adapter.0.name);
+    let warning = |option| format!("Python leaves PYTHONPATH out with `{option}`, so {hook} cannot come in");
+    option.map(warning).into_iter().collect()
 }
 
 /// Resolves the target of each parameter, and adds the conditions and rules that follow from the targets.
@@ -137,7 +133,6 @@ fn check_alone(
         let message = format!("`{name}` is set by the adapter `{adapter}`, which [step] does not have");
         return error(message, format!("add adapter = \"{adapter}\" to [step]"));
     }
-    let is_argument = applied.by() == By::Argument;
     let is_plain = target.by == By::Argument;
     let same = |other: &&Applied| {
         let shares = |variable: &&str| other.variables().contains(variable);
@@ -161,7 +156,7 @@ fn check_alone(
     if let Some(option) = applied.argument.as_ref().filter(|_| step.command.value.iter().any(is_used)) {
         return check_option(source, text, (parameter, option), step);
     }
-    if is_argument && step.command.value.iter().any(is_used) {
+    if applied.by() == By::Argument && step.command.value.iter().any(is_used) {
         let message = format!("`{parameter}` would be passed twice: the command has {{{parameter}}} already");
         return error(message, "take one of them out".to_owned());
     }

@@ -38,10 +38,6 @@ fn reason(error: &std::io::Error) -> String {
 }
 
 impl SourceFile {
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// It cannot be read, is too large, or is not UTF-8.
     pub(super) fn read(path: &Path) -> Result<Self, SpecError> {
         let unreadable = |reason: String, hint: &str| SpecError {
             message: format!("cannot read `{}`: {reason}", path.display()),
@@ -87,13 +83,8 @@ impl SourceFile {
 
     /// Makes the error for a mistake at a place of this file.
     pub(super) fn error(&self, span: Range<usize>, message: impl Into<String>, hint: impl Into<String>) -> SpecError {
-        SpecError {
-            message: message.into(),
-            path: self.path.clone(),
-            text: self.text.clone(),
-            span: Some(self.first_line_of(span)),
-            hint: Some(hint.into()),
-        }
+        let (message, path, text) = (message.into(), self.path.clone(), self.text.clone());
+        SpecError { message, path, text, span: Some(self.first_line_of(span)), hint: Some(hint.into()) }
     }
 
     /// Returns the part of a place that lies on its first line, since a caret points into one line.

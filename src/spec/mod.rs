@@ -204,13 +204,9 @@ impl Spec {
 
     /// Returns what must stay the same for this spec's trials to be comparable.
     pub fn fingerprint(&self, device: &Device) -> Fingerprint {
-        let parameters: BTreeMap<&str, String> = self
-            .space
-            .parameters()
-            .iter()
-            .map(|parameter| (parameter.name(), parameter.definition()))
-            .chain(self.space.derived().iter().map(|d| (d.name(), format!("derive {}", d.expression().text()))))
-            .collect();
+        let searched = self.space.parameters().iter().map(|parameter| (parameter.name(), parameter.definition()));
+        let derived = self.space.derived().iter().map(|d| (d.name(), format!("derive {}", d.expression().text())));
+        let parameters: BTreeMap<&str, String> = searched.chain(derived).collect();
         let rules: Vec<&str> = self.space.rules().iter().map(crate::model::Expression::text).collect();
         Fingerprint {
             device: device.name.clone(),

@@ -166,21 +166,14 @@ fn find_inside<'d>(
     }
 }
 
+const OPEN_TEXT: &str = "the text is not closed";
 /// The messages of the TOML reader, with gputune's message and hint.
 const KNOWN: &[(&str, &str, &str)] = &[
     ("string values must be quoted", "a text must be in quotes", "write \"...\" around it"),
-    (
-        "invalid basic string",
-        "the text is not closed",
-        "close it with \"; a text of several lines needs \"\"\" around it",
-    ),
-    ("invalid multi-line basic string", "the text is not closed", "close it with \"\"\""),
-    (
-        "invalid literal string",
-        "the text is not closed",
-        "close it with '; a text of several lines needs ''' around it",
-    ),
-    ("invalid multi-line literal string", "the text is not closed", "close it with '''"),
+    ("invalid basic string", OPEN_TEXT, "close it with \"; a text of several lines needs \"\"\" around it"),
+    ("invalid multi-line basic string", OPEN_TEXT, "close it with \"\"\""),
+    ("invalid literal string", OPEN_TEXT, "close it with '; a text of several lines needs ''' around it"),
+    ("invalid multi-line literal string", OPEN_TEXT, "close it with '''"),
     (
         "missing escaped value",
         "a backslash starts an escape, and this is none",

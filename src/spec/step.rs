@@ -117,14 +117,9 @@ impl StepSpec {
             return Vec::new();
         }
         let otherwise = if apply.is_nothing() { "" } else { ", and it has no `apply`" };
-        unheard
-            .into_iter()
-            .map(|name| {
-                format!(
-                    "nothing in [step] uses `{name}`{otherwise}: the step only sees it in the environment variable GPUTUNE_CONFIG"
-                )
-            })
-            .collect()
+        let seen = "the step only sees it in the environment variable GPUTUNE_CONFIG";
+        let warning = |name: &str| format!("nothing in [step] uses `{name}`{otherwise}: {seen}");
+        unheard.into_iter().map(warning).collect()
     }
 }
 
@@ -150,14 +145,9 @@ pub(super) fn build(
     }
     env.extend(replaced_files(source, &table.files, &cwd)?);
     let throughput = table.throughput.as_ref();
+    let files = rendered_files(source, &table.files, space)?;
     Ok(StepSpec {
-        template: StepTemplate {
-            command,
-            env,
-            cwd: cwd.canonicalize().unwrap_or(cwd),
-            files: rendered_files(source, &table.files, space)?,
-            apply,
-        },
+        template: StepTemplate { command, env, cwd: cwd.canonicalize().unwrap_or(cwd), files, apply },
         rate: throughput.map_or(Ok(Rate::Events), |throughput| rate(source, throughput, table))?,
         samples_per_step: table.samples_per_step.as_ref().map(|text| samples(source, text, space)).transpose()?,
         may_count_steps: space.parameters().iter().all(leaves_samples),

@@ -283,13 +283,8 @@ mod tests {
         }
 
         fn meter(&self) -> HostMeter {
-            let folder = self.folder.path();
-            HostMeter::under(
-                &folder.join("proc"),
-                &folder.join("cgroup"),
-                10,
-                Some(folder.join("cgroup/job/gputune-10")),
-            )
+            let (proc, cgroup) = (self.folder.path().join("proc"), self.folder.path().join("cgroup"));
+            HostMeter::under(&proc, &cgroup, 10, Some(cgroup.join("job/gputune-10")))
         }
 
         fn at(&self, seconds: f64) -> Instant {

@@ -49,13 +49,8 @@ impl ProcessorTimes {
         let stolen = self.stolen.saturating_sub(earlier.stolen);
         let own = self.own.saturating_sub(earlier.own).min(busy);
         let all = busy + idle + stolen;
-        let share = |ticks: u64| ticks as f64 / all as f64;
-        (all >= FEWEST_TICKS).then(|| ProcessorShares {
-            own: share(own),
-            foreign: share(busy - own),
-            idle: share(idle),
-            stolen: share(stolen),
-        })
+        let [own, foreign, idle, stolen] = [own, busy - own, idle, stolen].map(|ticks| ticks as f64 / all as f64);
+        (all >= FEWEST_TICKS).then_some(ProcessorShares { own, foreign, idle, stolen })
     }
 }
 

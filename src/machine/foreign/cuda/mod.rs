@@ -112,11 +112,9 @@ pub(crate) fn reach(device: &CudaContext, peer: &CudaContext) -> Result<(), Cuda
     }
     if peer.has_async_alloc() {
         // cudarc allocates from the pool of the peer, which has an access list of its own.
+        let id = device.cu_device();
         let access = CUmemAccessDesc_st {
-            location: CUmemLocation_st {
-                type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-                id: device.cu_device(),
-            },
+            location: CUmemLocation_st { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id },
             flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
         };
         // SAFETY: the pool belongs to the peer, and the list has one entry.

@@ -77,10 +77,8 @@ impl Tree {
             *lost += then.saturating_sub(now);
         }
         self.last = Usage { read_bytes: now.read_bytes.or(self.last.read_bytes), ..now };
-        Some(Usage {
-            ticks: now.ticks + self.lost.ticks,
-            read_bytes: now.read_bytes.zip(self.lost.read_bytes).map(|(now, lost)| now + lost),
-        })
+        let read_bytes = now.read_bytes.zip(self.lost.read_bytes).map(|(now, lost)| now + lost);
+        Some(Usage { ticks: now.ticks + self.lost.ticks, read_bytes })
     }
 
     /// Sums the use of the living processes and of the ended children that they waited for. Parents are read before their children,

@@ -59,14 +59,8 @@ pub(super) fn evaluate(watched: &Watched, of: &Circumstances<'_>) -> (GpuUse, Ve
     let disturbances = disturbances(watched, of, &looks, &numbers.readings);
     let absent = numbers.missing.into_iter().map(|(reason, names)| format!("{}: {reason}", names.join(", ")));
     let identity = &watched.handle.identity;
-    let gpu = GpuUse {
-        uuid: identity.uuid.clone(),
-        name: identity.name.clone(),
-        readings: numbers.readings,
-        xids: watched.xids.clone(),
-        absent: absent.collect(),
-    };
-    (gpu, disturbances)
+    let (uuid, name, xids) = (identity.uuid.clone(), identity.name.clone(), watched.xids.clone());
+    (GpuUse { uuid, name, readings: numbers.readings, xids, absent: absent.collect() }, disturbances)
 }
 
 const NO_LOOKS: &str = "the measured time is too short, or the device was asked too seldom in it";

@@ -256,10 +256,8 @@ mod tests {
 
     #[test]
     fn instances_are_chosen_by_their_identity_or_with_their_gpu() {
-        let gpus = [
-            gpu(0, "MIG-1111", "H200 MIG 1g.18gb", Some("GPU-a1")),
-            gpu(0, "MIG-2222", "H200 MIG 1g.18gb", Some("GPU-a1")),
-        ];
+        let instance = |uuid| gpu(0, uuid, "H200 MIG 1g.18gb", Some("GPU-a1"));
+        let gpus = [instance("MIG-1111"), instance("MIG-2222")];
         assert_eq!(chosen(&gpus, "MIG-2222"), [1]);
         assert!(chosen(&gpus, "MIG-").is_empty());
         assert_eq!(chosen(&gpus, "0"), [0, 1]);

@@ -145,18 +145,14 @@ impl GpuMeter {
         self.sent.load(Ordering::SeqCst).saturating_sub(answered)
     }
 
-    fn ask<T: Send + 'static>(
-        &self,
-        time: Duration,
-        question: impl FnOnce(&mut Worker) -> T + Send + 'static,
-    ) -> Told<T> {
+    fn ask<T: Send + 'static>(&self, time: Duration, call: impl FnOnce(&mut Worker) -> T + Send + 'static) -> Told<T> {
         const SILENT: &str = "NVML does not answer";
         // One request of `ask_now` may still be open. If more are open, an earlier request timed out.
         if self.behind() > 1 {
             return Err(SILENT.to_owned());
         }
         let (reply, answer) = sync_channel(1);
-        self.send(Box::new(move |worker: &mut Worker| drop(reply.send(question(worker)))));
+        self.send(Box::new(move |worker: &mut Worker| drop(reply.send(call(worker)))));
         answer.recv_timeout(time).map_err(|_| SILENT.to_owned())
     }
 }
