@@ -108,15 +108,9 @@ fn fight(
         let Contender { config, settings, .. } = &contenders[number as usize - 1];
         Job { number, config, settings, limits, effort: Effort::Probe, experiment: None, keeps: false }
     };
-    let duel = Duel {
-        jobs: &[job(1), job(2)],
-        ways: Way::ALL,
-        half_width: limits.precision(),
-        rounds: args.rounds,
-        time: args.time,
-        seed: None,
-        keeps: false,
-    };
+    let (jobs, half_width, rounds) = ([job(1), job(2)], limits.precision(), args.rounds);
+    let (ways, time) = (Way::ALL, args.time);
+    let duel = Duel { jobs: &jobs, ways, half_width, rounds, time, seed: None, keeps: false };
     let mut watch = |progress: &duel::DuelProgress<'_>| {
         line.hear(progress);
         if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

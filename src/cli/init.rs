@@ -127,15 +127,9 @@ pub(super) fn drafted(args: &Args) -> Result<Option<Drafted>, Failed> {
     }
     let time = args.time.as_deref().and_then(|time| quantity::parse_duration(time).ok());
     let seen = if args.no_run { None } else { first_run::of(&command, time, args.quiet, args.keep)? };
-    let (source, preset) = recognised(args, &command, source, seen.as_ref(), asks)?;
-    let asked = Asked {
-        command: &command,
-        source: &source,
-        seen: seen.as_ref(),
-        cwd: &cwd,
-        python: &python,
-        is_quiet: args.quiet,
-    };
+    let seen = seen.as_ref();
+    let (source, preset) = recognised(args, &command, source, seen, asks)?;
+    let asked = Asked { command: &command, source: &source, seen, cwd: &cwd, python: &python, is_quiet: args.quiet };
     let Told { arguments, values, told_by } = asked.arguments()?;
     let time = match &args.time {
         Some(time) => time.clone(),
@@ -144,7 +138,6 @@ pub(super) fn drafted(args: &Args) -> Result<Option<Drafted>, Failed> {
     };
     let machine = Machine::look(&cwd);
     let means = Means::of(&machine);
-    let seen = seen.as_ref();
     let found = Found { command: &command, arguments: &arguments, source: &source, seen, preset, means: &means };
     let unwritable = |error: gputune::init::Unwritable| {
         Failed::usage(error.to_string()).hint("put the command into a script, and give that")

@@ -82,12 +82,7 @@ mod tests {
 
     #[test]
     fn other_mistakes_are_left_to_clap() {
-        for line in [
-            "search --epochs 2 train.py",
-            "search spec.toml --epochs 2",
-            "report a.py --epochs 2",
-            "search a.py --time",
-        ] {
+        for line in ["search --lr 2 train.py", "search spec.toml --lr 2", "report a.py --lr 2", "search a.py --time"] {
             assert_eq!(hint(line), None, "{line}");
         }
     }

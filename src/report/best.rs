@@ -304,6 +304,7 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
     let other = |entry: &Ranked| Other { config: study.settings(&entry.config), throughput: throughput(study, entry) };
     let searched = study.history.count_searched();
     let number = |metric: &str| study.objective.estimate_of(metric, measurement).map(|number| number.value);
+    let rival = best.baseline.as_ref().filter(|rival| rival.config != *config);
     Some(BestReport {
         config: study.settings(config),
         command: None,
@@ -311,11 +312,7 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         edits: None,
         cwd: None,
         throughput: throughput(study, &best.winner),
-        objective: Optimized {
-            metric: study.objective.metric().to_owned(),
-            direction: study.objective.direction(),
-            estimate: *estimate,
-        },
+        objective: optimized(&Goal::new(study.objective.metric(), study.objective.direction()), *estimate),
         parts: parts(study, &best.winner),
         front: front(study),
         baseline: best.baseline.as_ref().map(other),
@@ -343,11 +340,7 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         compute: Compute::of(measurement, None, None),
         gpus: measurement.machine.gpus.clone(),
         trace: Trace::of(study, config),
-        baseline_trace: best
-            .baseline
-            .as_ref()
-            .filter(|other| other.config != *config)
-            .and_then(|other| Trace::of(study, &other.config)),
+        baseline_trace: rival.and_then(|rival| Trace::of(study, &rival.config)),
         numerics: measurement.numerics.clone(),
         is_unstable: measurement.timing.is_unstable,
         outliers: measurement.timing.outliers.clone(),

@@ -230,10 +230,8 @@ fn times_better(direction: Direction, a: Estimate, b: Estimate) -> Option<Estima
     let value = better.value / worse.value;
     let halves = a.relative_half_width().zip(b.relative_half_width());
     let half = halves.map(|(a, b)| a.hypot(b)).filter(|half| half.is_finite());
-    let ratio = half.map_or_else(
-        || Estimate::point(value),
-        |half| Estimate::interval(value, value * (-half).exp(), value * half.exp()),
-    );
+    let within = |half: f64| Estimate::interval(value, value * (-half).exp(), value * half.exp());
+    let ratio = half.map_or_else(|| Estimate::point(value), within);
     value.is_finite().then_some(ratio)
 }
 

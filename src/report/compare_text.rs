@@ -50,6 +50,8 @@ pub(super) fn rows(comparison: &Comparison) -> Vec<(&'static str, [String; 2])> 
     let duration = |side: &SideReport| {
         show_duration(std::time::Duration::try_from_secs_f64(side.elapsed_s.max(0.0)).unwrap_or_default())
     };
+    let waits = |share: f64| format!("waits {:.0} % of a step", share * 100.0);
+    let of_it = |ratio| format!("the best is {} of it", shown_ratio(ratio));
     let mut rows = vec![
         ("search", both(&|side| side.name.clone())),
         ("device", both(&|side| side.device.clone())),
@@ -60,17 +62,9 @@ pub(super) fn rows(comparison: &Comparison) -> Vec<(&'static str, [String; 2])> 
         ("best", best(&|best| best.config.line())),
         ("", best(&|best| best.estimate.map_or_else(String::new, |it| shown(comparison, it, &best.unit)))),
         ("memory", best(&|best| memory(best))),
-        (
-            "data",
-            best(&|best| best.data_wait.map_or_else(String::new, |it| format!("waits {:.0} % of a step", it * 100.0))),
-        ),
+        ("data", best(&|best| best.data_wait.map_or_else(String::new, waits))),
         ("GPU", best(&|best| gpu_summary(&best.gpus).join("; "))),
-        (
-            "baseline",
-            both(&|side| {
-                side.over_baseline.map_or_else(String::new, |ratio| format!("the best is {} of it", shown_ratio(ratio)))
-            }),
-        ),
+        ("baseline", both(&|side| side.over_baseline.map_or_else(String::new, of_it))),
     ];
     let is_needed = |name: &str, [a, b]: &[String; 2]| {
         let says_nothing = |text: &String| text.is_empty() || text == "nothing feasible";

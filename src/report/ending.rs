@@ -295,10 +295,8 @@ fn tried_line(study: &Study, first_run: Option<Duration>, few: Option<&Few>) -> 
 fn winner_lines(study: &Study, best: &Best, has_details: bool) -> Vec<String> {
     let number = |entry: &Ranked| shown_entry(study, entry);
     let Ranked { config, measurement, .. } = &best.winner;
-    let mut lines = vec![
-        format!("best      {}", study.settings(config).line()),
-        format!("          {}{}", number(&best.winner), memory_words(measurement)),
-    ];
+    let value = number(&best.winner) + &memory_words(measurement);
+    let mut lines = vec![format!("best      {}", study.settings(config).line()), format!("          {value}")];
     if has_details {
         lines.extend(host_words(&measurement.machine.host).map(|words| format!("          {words}")));
         let winner = study.settings(config);
@@ -310,7 +308,9 @@ fn winner_lines(study: &Study, best: &Best, has_details: bool) -> Vec<String> {
         }
         lines.extend(labelled("GPU", gpu_summary(&measurement.machine.gpus)));
     }
-    let numerics = measurement.numerics.as_ref().filter(|_| has_details || has_diverged(study));
+    // The winner's losses are worth a line if the losses of another config diverged.
+    let has_diverged = study.history.trials().iter().any(|trial| matches!(trial.outcome, Outcome::Diverged(_)));
+    let numerics = measurement.numerics.as_ref().filter(|_| has_details || has_diverged);
     lines.extend(numerics.map(|numerics| format!("numerics  {}", shown_numerics(numerics))));
     lines.extend(comparison_line(study, best, has_details));
     lines.extend(trend_words(study, best).map(|words| format!("trend     {words}")));
@@ -322,11 +322,6 @@ fn winner_lines(study: &Study, best: &Best, has_details: bool) -> Vec<String> {
     lines.extend(settings_lines(study, best, has_details));
     lines.extend(front_lines(study, best));
     lines
-}
-
-/// Returns true if the losses of a config diverged, so that the winner's losses are worth a line.
-fn has_diverged(study: &Study) -> bool {
-    study.history.trials().iter().any(|trial| matches!(trial.outcome, Outcome::Diverged(_)))
 }
 
 /// Formats the objective's value of a config, over all its trials.

@@ -98,12 +98,8 @@ fn traffic(gpu: &GpuUse) -> Option<String> {
 fn power(gpu: &GpuUse) -> Option<String> {
     let number = |metric: Metric, unit: &str| Some(format!("{} {unit}", show_number(value(gpu, metric)?)));
     let clock = |metric: Metric, name: &str| Some(format!("{name} clock {}", number(metric, "MHz")?));
-    joined(&[
-        number(Metric::Power, "W"),
-        number(Metric::Energy, "J"),
-        clock(Metric::SmClock, "SM"),
-        clock(Metric::MemoryClock, "memory"),
-    ])
+    let [sm, memory] = [clock(Metric::SmClock, "SM"), clock(Metric::MemoryClock, "memory")];
+    joined(&[number(Metric::Power, "W"), number(Metric::Energy, "J"), sm, memory])
 }
 
 fn memory(gpu: &GpuUse) -> Option<String> {

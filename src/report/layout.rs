@@ -29,10 +29,6 @@ impl Column {
         pieces(&self.header).iter().map(|piece| width(piece.trim_end())).max().unwrap_or(0)
     }
 
-    fn natural(&self) -> usize {
-        width(&self.header).max(self.widest_cell())
-    }
-
     fn least(&self) -> usize {
         self.widest_piece().max(self.widest_cell())
     }
@@ -59,7 +55,8 @@ pub(super) fn lay_out(mut columns: Vec<Column>, screen: Screen) -> LaidOut {
         left_out.push(columns.remove(at).header);
     }
     shorten(&mut columns, SHORT / 2, |columns| total(&least(columns)) > screen.columns);
-    let mut widths: Vec<usize> = columns.iter().map(Column::natural).collect();
+    let natural = |column: &Column| width(&column.header).max(column.widest_cell());
+    let mut widths: Vec<usize> = columns.iter().map(natural).collect();
     let floor = least(&columns);
     while total(&widths) > screen.columns {
         let slack = widths.iter().zip(&floor).map(|(now, least)| now - least).enumerate();

@@ -74,14 +74,9 @@ impl LearningRate {
             Some(Rate { name, before: rate, linear: rate * factor, square_root: rate * square_root, searched })
         };
         let schedule = || schedule(study, baseline, &best.winner.config, factor);
-        differs.then(|| Self {
-            batch_before,
-            batch_after,
-            factor,
-            linear: factor,
-            square_root,
-            rate: rate(),
-            schedule: schedule(),
+        differs.then(|| {
+            let (rate, schedule) = (rate(), schedule());
+            Self { batch_before, batch_after, factor, linear: factor, square_root, rate, schedule }
         })
     }
 

@@ -64,12 +64,8 @@ pub(super) fn make(subject: &Subject<'_>) -> Output {
         }
         // `score` turns the best score back into the metric: if less is better, it changes the sign.
         if let Some(best) = best {
-            search.scalar(
-                ended,
-                step,
-                &format!("search/best_{}", study.objective.metric()),
-                study.objective.score(best),
-            );
+            let name = format!("search/best_{}", study.objective.metric());
+            search.scalar(ended, step, &name, study.objective.score(best));
         }
         // api.proto, Status: 1 is success, 2 failure.
         let status = if matches!(trial.outcome, Outcome::Measured(_)) { 1 } else { 2 };

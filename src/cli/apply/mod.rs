@@ -221,10 +221,8 @@ impl Language {
     /// Reads the new text and checks that each value is as intended.
     fn check(&self, edited: &str, changes: &[Change]) -> Result<(), Refusal> {
         let failed = |what: &str| {
-            Refusal::new(
-                format!("the file cannot be changed in place: {what}"),
-                "change it by hand; nothing was written",
-            )
+            let message = format!("the file cannot be changed in place: {what}");
+            Refusal::new(message, "change it by hand; nothing was written")
         };
         let places = (self.places)(edited).map_err(|error| failed(&error))?;
         for change in changes {
@@ -267,10 +265,8 @@ fn find<'p>(places: &'p [Place], change: &Change) -> Result<Option<&'p Place>, R
     let several = |found: &[&Place]| {
         let all: Vec<String> = found.iter().map(|place| format!("`{}`", place.dotted())).collect();
         let first = found.first().map(|place| place.dotted()).unwrap_or_default();
-        Refusal::new(
-            format!("`{}` is there more than once: {}", change.name, all.join(", ")),
-            format!("say which: --map {}={first}", change.name),
-        )
+        let message = format!("`{}` is there more than once: {}", change.name, all.join(", "));
+        Refusal::new(message, format!("say which: --map {}={first}", change.name))
     };
     let only = |found: Vec<&'p Place>| match found.as_slice() {
         [] => Ok(None),

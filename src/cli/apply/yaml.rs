@@ -240,12 +240,7 @@ fn unquoted(old: &str) -> Option<String> {
     }
 }
 
-fn add(
-    text: &Text<'_>,
-    own: Option<&Place>,
-    table: &[String],
-    (key, value): (&str, &Value),
-) -> Option<(usize, String)> {
+fn add(text: &Text<'_>, own: Option<&Place>, path: &[String], (key, value): (&str, &Value)) -> Option<(usize, String)> {
     let key = if is_plain(key) { key.to_owned() } else { serde_json::Value::from(key).to_string() };
     let entry = format!("{key}: {}", show(value, ""));
     let flow = match own {
@@ -253,7 +248,7 @@ fn add(
         None => text.text.trim_start().starts_with('{').then(|| text.text.find('{')).flatten(),
     };
     if let Some(start) = flow {
-        let separator = if text.children(table).next().is_some() { ", " } else { "" };
+        let separator = if text.children(path).next().is_some() { ", " } else { "" };
         return Some((start + 1, format!("{entry}{separator}")));
     }
     let line_break = text.line_break();
@@ -261,13 +256,13 @@ fn add(
     let indent = |at: usize| " ".repeat(text.text[text.line_start(at)..at].chars().count());
     // Insert after a setting of one line: the next line cannot be a part of that setting.
     let has_one_line = |place: &&Place| place.obstacle.is_none() && !text.of(place).contains('\n');
-    if let Some(last) = text.children(table).filter(has_one_line).last() {
+    if let Some(last) = text.children(path).filter(has_one_line).last() {
         let (at, before) = text.after_line(last);
         return Some((at, format!("{before}{}{entry}{line_break}", indent(last.key.start))));
     }
-    if let Some(first) = text.children(table).next() {
+    if let Some(first) = text.children(path).next() {
         return Some((first.key.start, format!("{entry}{line_break}{}", indent(first.key.start))));
     }
     let end = if text.text.is_empty() || text.text.ends_with('\n') { "" } else { line_break };
-    table.is_empty().then(|| (text.text.len(), format!("{end}{entry}{line_break}")))
+    path.is_empty().then(|| (text.text.len(), format!("{end}{entry}{line_break}")))
 }

@@ -45,12 +45,8 @@ pub(super) fn yaml(wanted: &Wanted<'_>) -> String {
             "cp /run/gputune-spec/{file} ./.{file}.$HOSTNAME && mv ./.{file}.$HOSTNAME ./{file} && exec \"$@\""
         );
         let words = ["sh", "-c", &copy, "sh"].into_iter().map(str::to_owned).chain(words);
-        Value::from_pairs([
-            ("name", name.into()),
-            ("part", part.into()),
-            ("words", Value::from_iter(words)),
-            ("mounts", pairs(mounts)),
-        ])
+        let (words, mounts) = (Value::from_iter(words), pairs(mounts));
+        Value::from_pairs([("name", name.into()), ("part", part.into()), ("words", words), ("mounts", mounts)])
     };
     let results = claim.iter().map(|claim| (claim.clone(), "/mnt/results".to_owned()));
     let driver_mounts: Vec<(String, String)> = results.chain(mounts.iter().cloned()).collect();

@@ -144,11 +144,7 @@ struct One<'r> {
 }
 
 pub(super) fn json<'r>(contenders: &'r [Contender; 2], duelled: &'r Duelled, device: &'r str) -> Report<'r> {
-    let one = |contender: &'r Contender, side| One {
-        named: &contender.text,
-        config: &contender.settings,
-        outcome: duelled.side(side),
-    };
+    let one = |it: &'r Contender, side| One { named: &it.text, config: &it.settings, outcome: duelled.side(side) };
     Report {
         format: 1,
         a: one(&contenders[0], Side::A),

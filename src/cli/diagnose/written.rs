@@ -57,10 +57,8 @@ impl Opener {
         }
         match &self.kind {
             Kind::Spec { path: old, .. } if paths::folder_of(old).canonicalize().ok() != folder.canonicalize().ok() => {
-                usage(
-                    "paths in a spec are relative to its folder".to_owned(),
-                    format!("write the new spec next to {}", old.display()),
-                )
+                let hint = format!("write the new spec next to {}", old.display());
+                usage("paths in a spec are relative to its folder".to_owned(), hint)
             }
             _ => Ok(()),
         }

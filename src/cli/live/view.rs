@@ -149,11 +149,8 @@ impl Block {
             return self;
         };
         let room = self.room();
-        self.push(
-            "probe",
-            Tone::Plain,
-            &format!("#{} {}", probe.number, config(probe, status, room.saturating_sub(5))),
-        );
+        let words = format!("#{} {}", probe.number, config(probe, status, room.saturating_sub(5)));
+        self.push("probe", Tone::Plain, &words);
         let elapsed = probe.elapsed_s + since.as_secs_f64();
         self.push("speed", Tone::Plain, &speed(probe, elapsed, status));
         let scale = scale(probe.throughput, rival(status), room.min(60));
@@ -331,6 +328,7 @@ mod tests {
             [(Metric::GpuBusy, 0.87), (Metric::SmActive, 0.61), (Metric::Power, 412.0), (Metric::MemoryOwn, 33e9)];
         let readings = gpu.map(|(metric, value)| (metric, reading(value))).into();
         let estimate = Estimate::interval(3214.0, 3185.0, 3243.0);
+        let (config, throughput, unit) = (settings(64), Some(estimate), "samples/s".to_owned());
         Status {
             format: 1,
             gputune_version: "0".to_owned(),
@@ -361,14 +359,7 @@ mod tests {
                     gpus: vec![GpuUse { readings, ..GpuUse::default() }],
                 },
             }),
-            best: Some(BestSoFar {
-                number: 5,
-                config: settings(64),
-                estimate,
-                throughput: Some(estimate),
-                unit: "samples/s".to_owned(),
-                times_better: Some(1.53),
-            }),
+            best: Some(BestSoFar { number: 5, config, estimate, throughput, unit, times_better: Some(1.53) }),
             ended: None,
         }
     }
@@ -414,12 +405,8 @@ mod tests {
         let height = at(80).lines().count();
         for status in [status(), bare, early, long, extreme, in_rounds] {
             for columns in [40, 60, 80, 200] {
-                let block = Block::of(
-                    &status,
-                    Duration::from_secs(1),
-                    NOTE,
-                    Screen { columns, colours: true, is_verbose: false },
-                );
+                let screen = Screen { columns, colours: true, is_verbose: false };
+                let block = Block::of(&status, Duration::from_secs(1), NOTE, screen);
                 let text = block.template().replace("{bar:20}", &"━".repeat(BAR));
                 assert_eq!(text.lines().count(), height);
                 for line in text.lines() {

@@ -117,13 +117,10 @@ fn shown_share(leaf: &Leaf, after_start: f64) -> String {
 /// Returns the lines of the account, each with its label: the start, then each branch with its leaves.
 pub(super) fn account_lines(account: &Account) -> Vec<(&'static str, String)> {
     let after_start = account.wall_s - account.start_s;
-    let imports = account
-        .leaf("importing")
-        .map_or_else(String::new, |leaf| format!(", including {} of imports", show_seconds(leaf.seconds.value)));
-    let mut lines = vec![(
-        "the run",
-        format!("{} observed after a start of {}{imports}", show_seconds(after_start), show_seconds(account.start_s)),
-    )];
+    let of_imports = |leaf: &Leaf| format!(", including {} of imports", show_seconds(leaf.seconds.value));
+    let imports = account.leaf("importing").map_or_else(String::new, of_imports);
+    let (after, start) = (show_seconds(after_start), show_seconds(account.start_s));
+    let mut lines = vec![("the run", format!("{after} observed after a start of {start}{imports}"))];
     for (branch, share) in account.branches().into_iter().filter(|(_, share)| *share >= LEAST_SHOWN) {
         let leaves = account.leaves.iter().filter(|leaf| leaf.branch == branch);
         let mut leaves: Vec<&Leaf> = leaves.filter(|leaf| leaf.share_after_start >= LEAST_SHOWN).collect();

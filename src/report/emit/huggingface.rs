@@ -100,18 +100,13 @@ pub(super) const ACCELERATE: Framework = Framework {
         Key {
             knob: Knob::Compile,
             write: |value| {
-                let on = |mode: &str| {
-                    vec![
-                        ("dynamo_config.dynamo_backend", json!("INDUCTOR")),
-                        ("dynamo_config.dynamo_mode", json!(mode)),
-                    ]
-                };
+                const BACKEND: &str = "dynamo_config.dynamo_backend";
+                let on = |mode: &str| vec![(BACKEND, json!("INDUCTOR")), ("dynamo_config.dynamo_mode", json!(mode))];
+                let off = || vec![(BACKEND, json!("NO"))];
                 match value {
                     Value::Bool(true) => Ok(on("default")),
-                    Value::Bool(false) => Ok(vec![("dynamo_config.dynamo_backend", json!("NO"))]),
-                    Value::Text(mode) if ["off", "none", "no"].contains(&mode.as_str()) => {
-                        Ok(vec![("dynamo_config.dynamo_backend", json!("NO"))])
-                    }
+                    Value::Bool(false) => Ok(off()),
+                    Value::Text(mode) if ["off", "none", "no"].contains(&mode.as_str()) => Ok(off()),
                     Value::Text(mode) => Ok(on(mode)),
                     Value::Int(_) | Value::Float(_) => Err("it is no mode of torch.compile".to_owned()),
                 }

@@ -99,42 +99,26 @@ fn next(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
     chosen.next.map_or_else(|| Err(no_command()), |next| whole(format!("{next}\n")))
 }
 
+type Write = fn(&Chosen<'_>) -> Result<Written, Unwritable>;
+
+const fn row(name: &'static str, about: &'static str, write: Write) -> Format {
+    Format { name, about, write }
+}
+
 /// All formats, the default first. `docs/emit.md` describes each.
 pub const FORMATS: &[Format] = &[
-    Format { name: "toml", about: "batch_size = 64", write: |chosen| whole(toml(chosen.settings)) },
-    Format { name: "json", about: "{\"batch_size\": 64}", write: |chosen| whole(json(chosen.settings)) },
-    Format { name: "yaml", about: "batch_size: 64", write: |chosen| whole(yaml(chosen.settings)) },
-    Format {
-        name: "args",
-        about: "the arguments of the command that carry settings, quoted for a shell",
-        write: route::arguments,
-    },
-    Format {
-        name: "env",
-        about: "the variables of the command that carry settings, NAME=value, quoted for a shell",
-        write: route::variables,
-    },
-    Format { name: "command", about: "the whole command, and the lines to write into the script", write: next },
-    Format {
-        name: "huggingface",
-        about: "TrainingArguments of Hugging Face's Trainer, as JSON",
-        write: |chosen| Ok(huggingface::write(chosen)),
-    },
-    Format {
-        name: "deepspeed",
-        about: "a DeepSpeed configuration, as JSON",
-        write: |chosen| Ok(deepspeed::DEEPSPEED.write_json(chosen)),
-    },
-    Format {
-        name: "lightning",
-        about: "a configuration of LightningCLI, as YAML",
-        write: |chosen| Ok(lightning::write(chosen)),
-    },
-    Format {
-        name: "accelerate",
-        about: "a configuration of accelerate launch, as YAML",
-        write: |chosen| Ok(huggingface::write_accelerate(chosen)),
-    },
+    row("toml", "batch_size = 64", |chosen| whole(toml(chosen.settings))),
+    row("json", "{\"batch_size\": 64}", |chosen| whole(json(chosen.settings))),
+    row("yaml", "batch_size: 64", |chosen| whole(yaml(chosen.settings))),
+    row("args", "the arguments of the command that carry settings, quoted for a shell", route::arguments),
+    row("env", "the variables of the command that carry settings, NAME=value, quoted for a shell", route::variables),
+    row("command", "the whole command, and the lines to write into the script", next),
+    row("huggingface", "TrainingArguments of Hugging Face's Trainer, as JSON", |chosen| Ok(huggingface::write(chosen))),
+    row("deepspeed", "a DeepSpeed configuration, as JSON", |chosen| Ok(deepspeed::DEEPSPEED.write_json(chosen))),
+    row("lightning", "a configuration of LightningCLI, as YAML", |chosen| Ok(lightning::write(chosen))),
+    row("accelerate", "a configuration of accelerate launch, as YAML", |chosen| {
+        Ok(huggingface::write_accelerate(chosen))
+    }),
 ];
 
 /// Returns the format of this name.

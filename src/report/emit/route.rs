@@ -186,10 +186,8 @@ impl Run<'_> {
             if !has_option || begin.is_err() || begin.is_ok_and(|begin| at < begin) {
                 let message =
                     format!("the new command lacks `{}`, which carries a setting in the spec's command", word.text());
-                return Err(Unwritable::new(
-                    message,
-                    "write the word into the new command, in quotes, where it belongs",
-                ));
+                let hint = "write the word into the new command, in quotes, where it belongs";
+                return Err(Unwritable::new(message, hint));
             }
             let option = option.filter(|_| !word.is_switch() && !word.is_assignment());
             carried.push(option.into_iter().chain([word]).cloned().collect());
@@ -227,18 +225,12 @@ fn refuse_twice(own: &[Template], option: &str) -> Result<(), Unwritable> {
 pub(super) fn arguments(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
     let run = chosen.run.ok_or_else(no_command)?;
     let begin = run.arguments_from().map_err(|reason| {
-        Unwritable::new(
-            format!("{reason}, so the script's arguments are unknown"),
-            "`--format command` prints the whole command",
-        )
+        let message = format!("{reason}, so the script's arguments are unknown");
+        Unwritable::new(message, "`--format command` prints the whole command")
     })?;
     let words = run.words(chosen.settings);
-    let shown: Vec<String> = words
-        .iter()
-        .enumerate()
-        .filter(|(at, _)| carries(run, &words, *at, begin))
-        .map(|(_, word)| shell_word(&word.text))
-        .collect();
+    let carrying = words.iter().enumerate().filter(|(at, _)| carries(run, &words, *at, begin));
+    let shown: Vec<String> = carrying.map(|(_, word)| shell_word(&word.text)).collect();
     let is_here = |route: &Route| *route == Route::Argument;
     Ok(Written { text: shown.join(" ") + "\n", notes: elsewhere(chosen, run, is_here, "argument of the command") })
 }
