@@ -93,8 +93,7 @@ fn counted_by(other: &Measurement, own: &Measurement, is_same_work: impl FnOnce(
 /// Returns true if two configs differ only in settings of the hook. These are assumed not to change the operations of a
 /// sample, although `torch.checkpoint` repeats some operations.
 fn has_same_work(template: &StepTemplate, settings: &Settings, others: &Settings) -> bool {
-    let by_hook =
-        |name: &str| template.apply.applied.iter().any(|applied| applied.parameter == name && applied.is_by_hook());
+    let by_hook = |name: &str| template.apply.applied.iter().any(|it| it.parameter == name && it.is_by_hook());
     settings.iter().all(|(name, value)| others.get(name) == Some(value) || by_hook(name))
 }
 

@@ -277,8 +277,7 @@ fn json<'r>(spec: &'r Spec, commands: &'r [First], protection: &Protection, out:
         when: parameter.condition().map(|when| when.text()),
         sets: sets(&template.apply, parameter.name()),
     };
-    let derived =
-        |derived: &'r Derived| DerivedReport { name: derived.name(), expression: derived.expression().text() };
+    let derived = |it: &'r Derived| DerivedReport { name: it.name(), expression: it.expression().text() };
     Report {
         format: 1,
         spec: spec.path.display().to_string(),

@@ -167,8 +167,7 @@ const WAYS: &str =
 /// only if the argument is `best` or the number of a trial.
 fn contender(spec: &Spec, search: &Path, (side, text): (&str, &str)) -> Result<Contender, Failed> {
     let usage = |message: String| Failed::usage(format!("{side} `{text}`: {message}"));
-    let changed =
-        |message: String| usage(message).hint("the spec has changed since that search; name the settings instead");
+    let changed = |text: String| usage(text).hint("the spec has changed since that search; name the settings instead");
     let config = match named(text).map_err(|message| usage(message).hint(WAYS))? {
         Named::Baseline => baseline(spec)?,
         Named::Settings(set) => chosen(&spec.space, spec.baseline.as_ref(), &set)?,

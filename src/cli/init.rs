@@ -283,8 +283,7 @@ fn warn_of_missing(command: &Command, arguments: &[Argument], values: &[String],
 /// Warns if a script cannot run without a launcher: its probes would fail.
 fn warn_of_no_launcher(command: &Command, source: &Source) {
     if let Some(variable) = source.needs_launcher(command) {
-        let told: Vec<String> =
-            std::iter::once(command.name().to_owned()).chain(command.told().iter().cloned()).collect();
+        let told: Vec<_> = std::iter::once(command.name().to_owned()).chain(command.told().iter().cloned()).collect();
         diagnostic::print_warning(&format!(
             "{} reads {variable}, which a launcher sets, and every probe would fail without; give the whole command: \
              gputune init -- torchrun --nproc-per-node 2 {}",

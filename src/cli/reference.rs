@@ -56,8 +56,7 @@ fn describe(command: &Command, name: &str, tune: &Command, text: &mut String) {
     let _ = writeln!(text, "\n## `gputune {name}`\n");
     let _ = writeln!(text, "{}.\n", sentence(&about(command)));
     let _ = writeln!(text, "```text\n{}\n```", usage.trim_start_matches("Usage: ").trim());
-    let is_shared =
-        |argument: &&Arg| name == "search" && tune.get_arguments().any(|other| entry(other) == entry(argument));
+    let is_shared = |argument: &&Arg| name == "search" && tune.get_arguments().any(|it| entry(it) == entry(argument));
     let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set());
     let (shared, own): (Vec<&Arg>, Vec<&Arg>) = arguments.partition(is_shared);
     if !own.is_empty() {

@@ -69,8 +69,7 @@ fn candidates(folder: &Path) -> Result<Vec<String>, Failed> {
             && !NEVER.contains(&name.as_str())
     };
     let files = entries.flatten().filter(|entry| entry.path().is_file());
-    let mut names: Vec<String> =
-        files.filter_map(|entry| entry.file_name().into_string().ok()).filter(is_script).collect();
+    let mut names: Vec<String> = files.filter_map(|it| it.file_name().into_string().ok()).filter(is_script).collect();
     names.sort();
     Ok(names)
 }

@@ -194,8 +194,7 @@ fn metavar(text: &str, gap: usize, boxed: bool) -> Option<(&str, &str)> {
         None => text.find(|c: char| c.is_whitespace() || c == ',').unwrap_or(text.len()),
     };
     let (word, after) = text.split_at(end);
-    let is_told =
-        |word: &str| ["default", "required", "env var", "x>", "x<"].iter().any(|start| word[1..].starts_with(start));
+    let is_told = |it: &str| ["default", "required", "env var", "x>", "x<"].iter().any(|by| it[1..].starts_with(by));
     if boxed {
         const TYPES: &[&str] =
             &["INTEGER", "FLOAT", "TEXT", "PATH", "FILE", "BOOLEAN", "INT", "STR", "BOOL", "DIRECTORY", "RANGE"];
@@ -216,8 +215,7 @@ fn kind(names: &mut Vec<String>, values: &[String], (pair, takes, boxed): (bool,
         names.iter_mut().for_each(|name| *name = format!("--{name}"));
         return Kind::Pair { off };
     }
-    let on =
-        |name: &str| ["--no-", "--no_"].iter().find_map(|no| name.strip_prefix(no)).map(|name| format!("--{name}"));
+    let on = |name: &str| ["--no-", "--no_"].iter().find_map(|no| name.strip_prefix(no)).map(|on| format!("--{on}"));
     let position = names.iter().position(|name| on(name).is_some_and(|on| names.contains(&on)));
     if let Some(at) = position {
         return Kind::Pair { off: names.remove(at) };

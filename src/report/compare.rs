@@ -279,8 +279,7 @@ fn marks(config: &Settings, sides: [(&Study, &SideReport); 2], shared: &[String]
     let is_baseline = |study: &Study| {
         study.baseline.as_ref().is_some_and(|baseline| restricted(&study.settings(baseline), shared) == *config)
     };
-    let is_best =
-        |report: &SideReport| report.best.as_ref().is_some_and(|best| restricted(&best.config, shared) == *config);
+    let is_best = |it: &SideReport| it.best.as_ref().is_some_and(|own| restricted(&own.config, shared) == *config);
     let mut marks = Vec::new();
     match sides.map(|(_, report)| is_best(report)) {
         [true, true] => marks.push("best of both"),

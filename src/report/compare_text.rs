@@ -42,8 +42,7 @@ fn bullet(note: &str, columns: usize) -> Vec<String> {
 
 /// Returns the facts about both sides, as rows to compare.
 pub(super) fn rows(comparison: &Comparison) -> Vec<(&'static str, [String; 2])> {
-    let both =
-        |text: &dyn Fn(&SideReport) -> String| [text(&comparison.a), text(&comparison.b)].map(|text| plain(&text));
+    let both = |text: &dyn Fn(&SideReport) -> String| [text(&comparison.a), text(&comparison.b)].map(|it| plain(&it));
     let best = |text: &dyn Fn(&BestOfSide) -> String| {
         both(&|side| side.best.as_ref().map_or_else(|| "nothing feasible".to_owned(), text))
     };
@@ -168,8 +167,7 @@ fn configs(comparison: &Comparison, screen: Screen) -> String {
         values.dedup();
         u32::try_from(values.len()).unwrap_or(MOST)
     };
-    let same: Vec<&str> =
-        names.iter().copied().filter(|name| comparison.configs.len() > 1 && values(name) == 1).collect();
+    let same: Vec<_> = names.iter().copied().filter(|name| comparison.configs.len() > 1 && values(name) == 1).collect();
     names.retain(|name| !same.contains(name));
     let mut columns = vec![Column::new("B to A", false, 0), Column::new("", false, 0)];
     columns.extend(names.iter().map(|name| Column::new(plain(name), true, MOST.saturating_sub(values(name)).max(2))));
@@ -180,8 +178,7 @@ fn configs(comparison: &Comparison, screen: Screen) -> String {
     for both in &shown {
         let (word, tone) = word(both.change);
         let mut cells = vec![(shown_ratio(both.ratio), Tone::Plain), (word.to_owned(), tone)];
-        let value =
-            |name: &&str| both.config.get(name).map_or_else(|| "-".to_owned(), |value| plain(&value.to_string()));
+        let value = |name: &&str| both.config.get(name).map_or_else(|| "-".to_owned(), |it| plain(&it.to_string()));
         cells.extend(names.iter().map(|name| (value(name), Tone::Plain)));
         cells.extend([both.a, both.b].map(|estimate| (self::shown(comparison, estimate, ""), Tone::Plain)));
         cells.push((both.marks.join(", "), Tone::Note));

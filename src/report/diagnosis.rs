@@ -128,8 +128,7 @@ fn samples(evidence: &Evidence) -> Option<String> {
 
 fn device_lines(evidence: &Evidence) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
-    let share =
-        |metric: Metric, words: &str| evidence.gpu(metric).map(|share| format!("{words} {:.0} %", share * 100.0));
+    let share = |metric: Metric, words: &str| evidence.gpu(metric).map(|it| format!("{words} {:.0} %", it * 100.0));
     let told: Vec<String> = [
         share(Metric::GpuBusy, "busy"),
         share(Metric::SmActive, "SM activity"),
@@ -209,8 +208,7 @@ fn verdict_lines(examined: &Examined, page: &mut Page) {
         "also",
         others.map(|other| {
             let worth = other.found.worth.times.map_or_else(String::new, |times| format!(", worth up to {times:.1}x"));
-            let why =
-                other.found.clues.iter().max_by(|a, b| a.weight.total_cmp(&b.weight)).map_or("", |clue| &clue.text);
+            let why = other.found.clues.iter().max_by(|a, b| a.weight.total_cmp(&b.weight)).map_or("", |it| &it.text);
             format!("{}{worth}: {why}", other.cause.title)
         }),
     );

@@ -208,8 +208,7 @@ fn differ_in(parameter: usize, a: &Config, b: &Config) -> bool {
 
 fn are_alike(fact: Option<&str>, a: &Measurement, b: &Measurement) -> bool {
     let of_both = |read: fn(&Measurement) -> Option<f64>| read(a).zip(read(b));
-    let is_same =
-        |pair: Option<(f64, f64)>| pair.is_none_or(|(a, b)| (a - b).abs() <= SAME_SIZE * a.abs().max(b.abs()));
+    let is_same = |two: Option<(f64, f64)>| two.is_none_or(|(a, b)| (a - b).abs() <= SAME_SIZE * a.abs().max(b.abs()));
     let memory = |m: &Measurement| m.memory.peak_bytes.map(|bytes| bytes as f64);
     fact.is_none_or(|fact| a.facts.get(fact) == b.facts.get(fact))
         && is_same(of_both(|m| m.timing.samples_per_step))

@@ -37,8 +37,7 @@ pub(super) fn gpu_summary(gpus: &[GpuUse]) -> Vec<String> {
         return Vec::new();
     }
     let count = if gpus.len() > 1 { format!("{} together: ", gpus.len()) } else { String::new() };
-    let power =
-        together(gpus, Metric::Power).map(|power| format!(", {} W", show_number(power.mean))).unwrap_or_default();
+    let power = together(gpus, Metric::Power).map(|all| format!(", {} W", show_number(all.mean))).unwrap_or_default();
     let mut lines = vec![format!("{count}{}{power}", activity(gpus))];
     lines.extend(held_back(gpus));
     lines

@@ -83,8 +83,7 @@ fn shorten(columns: &mut [Column], most: usize, is_too_wide: impl Fn(&[Column]) 
 }
 
 fn text(columns: &[Column], widths: &[usize], screen: Screen) -> String {
-    let headers: Vec<Vec<String>> =
-        columns.iter().zip(widths).map(|(column, width)| broken(&column.header, *width)).collect();
+    let headers: Vec<Vec<String>> = columns.iter().zip(widths).map(|(it, width)| broken(&it.header, *width)).collect();
     let height = headers.iter().map(Vec::len).max().unwrap_or(0);
     let mut lines: Vec<String> = Vec::new();
     for line in 0..height {

@@ -107,8 +107,7 @@ fn gpus_lines(gpus: &[GpuFacts], page: &mut Page) {
             continue;
         }
         shown.push(key);
-        let alike: Vec<&GpuFacts> =
-            gpus.iter().filter(|other| (other.name.as_str(), other.is_visible) == key).collect();
+        let alike: Vec<&GpuFacts> = gpus.iter().filter(|gpu| (gpu.name.as_str(), gpu.is_visible) == key).collect();
         match alike[..] {
             [one] => gpu_lines(one, page),
             _ => group_lines(&alike, page),

@@ -182,8 +182,7 @@ mod tests {
         let mut measurement = Measurement::default();
         measurement.memory.peak_bytes = Some(1_610_612_736);
         measurement.memory.allocator_retries = Some(2);
-        let words =
-            |measurement: &Measurement| memory(measurement).into_iter().map(|(_, words)| words).collect::<Vec<_>>();
+        let words = |it: &Measurement| memory(it).into_iter().map(|(_, words)| words).collect::<Vec<_>>();
         assert_eq!(words(&measurement), ["1.50 GiB", "2 allocator retries"]);
         measurement.memory.warmup_peak_bytes = Some(2_684_354_560);
         measurement.memory.warmup_allocator_retries = Some(5);

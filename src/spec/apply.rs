@@ -151,8 +151,7 @@ fn check_alone(
             format!("`{parameter}` sets the environment variable {0}, and so does [step.env]", variable.value);
         return error(message, "take it out of [step.env]".to_owned());
     }
-    let is_used =
-        |argument: &Located<String>| Template::parse(&argument.value).names().any(|(used, _)| used == parameter);
+    let is_used = |word: &Located<String>| Template::parse(&word.value).names().any(|(used, _)| used == parameter);
     if let Some(option) = applied.argument.as_ref().filter(|_| step.command.value.iter().any(is_used)) {
         return check_option(source, text, (parameter, option), step);
     }
@@ -203,8 +202,7 @@ fn add_rules(collected: &mut Collected, applied: &[Applied]) {
         return;
     };
     let definition = collected.parameters.iter().find(|definition| definition.name.value == pieces.parameter);
-    let place =
-        definition.and_then(|definition| Some((definition.file, definition.table.apply.as_ref()?.span.clone())));
+    let place = definition.and_then(|it| Some((it.file, it.table.apply.as_ref()?.span.clone())));
     if let Some((file, span)) = place {
         let value = format!("{} % {} == 0", batch.parameter, pieces.parameter);
         collected.rules.push((file, Located { value, span }));

@@ -112,8 +112,7 @@ impl Collected {
     /// Makes the error for rules that exclude every config. It points at the first rule after which no config is left, and names
     /// the earlier rules that it conflicts with.
     pub(super) fn nothing_allowed(&self, file: &SourceFile, table: &Located<SpaceTable>, space: &Space) -> SpecError {
-        let settings: Vec<String> =
-            space.parameters().iter().map(|p| format!("{} = {}", p.name(), p.summary())).collect();
+        let settings: Vec<_> = space.parameters().iter().map(|p| format!("{} = {}", p.name(), p.summary())).collect();
         let settings = format!("the settings are {}", settings.join("; "));
         let leaves_nothing = |rules: &[usize]| {
             let space = self.builder(rules).map(SpaceBuilder::build);

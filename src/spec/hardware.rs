@@ -53,8 +53,7 @@ pub(super) fn fit(
     let on_cpu = step.device.as_ref().is_some_and(|device| device.value == DeviceChoice::Cpu);
     // This process can detect only the GPUs that it sees itself.
     let chooses = step.env.0.iter().any(|(name, _)| name.value == VISIBLE_GPUS);
-    let is_precision =
-        |name: &str| applied.iter().any(|applied| applied.name == "torch.precision" && applied.parameter == name);
+    let is_precision = |name: &str| applied.iter().any(|it| it.name == "torch.precision" && it.parameter == name);
     // Any precision above fp32 may be missing in the hardware.
     let is_newer = |value: &Value| precision(value).is_some_and(|precision| precision > Precision::Fp32);
     let precisions = collected.parameters.iter().filter(|known| is_precision(&known.name.value));
@@ -91,8 +90,7 @@ pub(super) const CURE: &str = "take \"fp32\", another GPU, or device = \"cpu\" i
 /// Removes the settings that the hardware lacks.
 fn take(values: &mut Located<Vec<Located<Value>>>, hardware: &Hardware) -> Vec<(String, Precision)> {
     let lacking = |value: &Value| precision(value).filter(|&precision| !hardware.has(precision));
-    let found =
-        values.value.iter().filter_map(|entry| Some((entry.value.to_string(), lacking(&entry.value)?))).collect();
+    let found = values.value.iter().filter_map(|it| Some((it.value.to_string(), lacking(&it.value)?))).collect();
     values.value.retain(|entry| lacking(&entry.value).is_none());
     found
 }

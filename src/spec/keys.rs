@@ -172,8 +172,7 @@ mod tests {
         let schema = crate::spec::schema();
         for (table, definition) in schema["properties"].as_object().unwrap() {
             assert!(find(&path(table)).is_some(), "{table}");
-            let definition =
-                definition["$ref"].as_str().and_then(|name| schema.pointer(&name[1..])).unwrap_or(definition);
+            let definition = definition["$ref"].as_str().and_then(|at| schema.pointer(&at[1..])).unwrap_or(definition);
             let keys = definition["properties"].as_object().into_iter().flatten();
             for (key, _) in keys.filter(|_| table != "baseline") {
                 assert!(find(&path(&format!("{table}.{key}"))).is_some(), "{table}.{key}");

@@ -97,8 +97,7 @@ impl Spec {
         let adapter = file.step.value.adapter.as_ref().map(|adapter| adapter.0);
         let engine = machine::engine(&source, &file.machine)?;
         let (space, applied, left_out) = space(&source, &file.space, &file.rules, &file.step.value, detect)?;
-        let stated =
-            file.baseline.as_ref().map(|table| baseline::build(&source, table, &space, &left_out)).transpose()?;
+        let stated = file.baseline.as_ref().map(|it| baseline::build(&source, it, &space, &left_out)).transpose()?;
         let (strategy, seed) =
             (Valid::or(file.search.strategy.as_ref(), STRATEGIES[0].name), file.search.seed.unwrap_or(0));
         let apply = Apply { adapter, applied, seed };

@@ -104,8 +104,7 @@ pub(super) fn replaced_files(
         let rendered = format!("{{probe_dir}}/{}", escaped(&file.path.value.display().to_string()));
         replaced.insert(path, rendered.into());
     }
-    let variable =
-        |replaced| (REPLACED_FILES.to_owned(), Template::parse(&serde_json::Value::Object(replaced).to_string()));
+    let variable = |all| (REPLACED_FILES.to_owned(), Template::parse(&serde_json::Value::Object(all).to_string()));
     Ok((!replaced.is_empty()).then(|| variable(replaced)))
 }
 

@@ -151,8 +151,7 @@ fn precision_of(change: &Change, old: &Old, key: &Key) -> Option<Precision> {
     };
     let precision = named(&change.value)?;
     let is_all = !change.among.is_empty() && change.among.iter().all(|value| named(value).is_some());
-    let is_old =
-        matches!(old, Old::Scalar(Value::Text(text)) if FAMILIES.iter().any(|family| family.read(text).is_some()));
+    let is_old = matches!(old, Old::Scalar(Value::Text(text)) if FAMILIES.iter().any(|it| it.read(text).is_some()));
     (is_all || key.is_precision() || is_old).then_some(precision)
 }
 

@@ -131,8 +131,7 @@ impl Language {
     pub(super) fn of(path: &Path) -> Result<&'static Self, Refusal> {
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or("").to_ascii_lowercase();
         LANGUAGES.iter().find(|language| language.endings.contains(&ending.as_str())).ok_or_else(|| {
-            let known: Vec<String> =
-                LANGUAGES.iter().flat_map(|l| l.endings).map(|ending| format!(".{ending}")).collect();
+            let known: Vec<_> = LANGUAGES.iter().flat_map(|l| l.endings).map(|ending| format!(".{ending}")).collect();
             let message = format!("{} is of no language that can be written", path.display());
             Refusal::new(message, format!("its name has to end in {}", known.join(", ")))
         })
@@ -291,8 +290,7 @@ fn find<'p>(places: &'p [Place], change: &Change) -> Result<Option<&'p Place>, R
 
 fn unknown_keys(unknown: &[&Change], places: &[Place]) -> Refusal {
     let settings = || places.iter().filter(|place| place.obstacle.is_none());
-    let names: Vec<String> =
-        unknown.iter().map(|change| format!("`{}`", change.path.as_deref().unwrap_or(&change.name))).collect();
+    let names: Vec<_> = unknown.iter().map(|it| format!("`{}`", it.path.as_deref().unwrap_or(&it.name))).collect();
     let near = |change: &Change| -> Vec<String> {
         let wanted = change.path.as_deref().unwrap_or(&change.name);
         let likeness = |place: &Place| {

@@ -87,8 +87,7 @@ impl Opener {
 
     fn text(&self, path: &Path, examined: &Examined) -> Result<String, Failed> {
         let evidence = &examined.evidence;
-        let openings: Vec<Opening> =
-            examined.verdict.openings(evidence).into_iter().filter(|opening| self.can_open(opening)).collect();
+        let openings: Vec<_> = examined.verdict.openings(evidence).into_iter().filter(|it| self.can_open(it)).collect();
         match &self.kind {
             Kind::Command(command, cwd) => {
                 let openings = some(openings, evidence);

@@ -134,8 +134,7 @@ const LOADER: &str = "it belongs to the script's DataLoader";
 
 pub(super) fn write_accelerate(chosen: &Chosen<'_>) -> Written {
     let (entries, _) = entries(chosen);
-    let amount =
-        |knob: Knob| entries.iter().find(|entry| entry.knob == Some(knob)).and_then(|entry| entry.value.as_i64());
+    let amount = |knob: Knob| entries.iter().find(|it| it.knob == Some(knob)).and_then(|it| it.value.as_i64());
     let (devices, nodes) = (amount(Knob::Devices), amount(Knob::Nodes));
     let is_many = devices.unwrap_or(1) * nodes.unwrap_or(1) > 1;
     let kind = if is_many { "MULTI_GPU" } else { "NO" };

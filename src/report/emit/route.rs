@@ -174,8 +174,7 @@ impl Run<'_> {
         let begin = self.arguments_from();
         let mut carried = Vec::new();
         for (at, word) in self.step.command.iter().enumerate() {
-            let is_active =
-                |name: &str| name == "probe_dir" || settings.get(name).is_some_and(|value| !value.is_as_it_is());
+            let is_active = |name: &str| name == "probe_dir" || settings.get(name).is_some_and(|it| !it.is_as_it_is());
             let mut names = word.names().map(|(name, _)| name).filter(|name| is_active(name)).peekable();
             if names.peek().is_none() || names.all(|name| new.command_has(name)) {
                 continue;

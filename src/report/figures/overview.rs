@@ -89,8 +89,7 @@ pub(super) fn parallel(studied: &Studied<'_>) -> Vec<Figure> {
     let along: Vec<Along<'_>> =
         (0..study.space.parameters().len()).filter(is_searched).map(|at| Along::of(study, at)).collect();
     let trials: Vec<&Trial> = study.history.searched().collect();
-    let mut scored: Vec<(f64, &Trial)> =
-        trials.iter().filter_map(|trial| Some((studied.counted(trial)?.value, *trial))).collect();
+    let mut scored: Vec<_> = trials.iter().filter_map(|trial| Some((studied.counted(trial)?.value, *trial))).collect();
     if along.len() < 2 || scored.is_empty() {
         return Vec::new();
     }

@@ -153,8 +153,7 @@ pub(super) fn described(slot: &Slot) -> String {
     let host = (!slot.host.is_empty()).then(|| slot.host.clone());
     let processors = (!slot.cores.is_empty()).then(|| format!("CPUs {}", slot.processors()));
     let memory = slot.memory_bytes.map(|bytes| format!("{} of memory", show_bytes(bytes)));
-    let parts: Vec<String> =
-        host.into_iter().chain(slot.gpus.iter().cloned()).chain(processors).chain(memory).collect();
+    let parts: Vec<_> = host.into_iter().chain(slot.gpus.iter().cloned()).chain(processors).chain(memory).collect();
     if parts.is_empty() { format!("slot {}", slot.number) } else { parts.join(", ") }
 }
 

@@ -299,8 +299,7 @@ fn wheels(prefix: &Path) -> Vec<PathBuf> {
     };
     let pythons = ["lib", "lib64"].into_iter().flat_map(|lib| entries(prefix.join(lib)));
     let is_python = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python"));
-    let packages =
-        pythons.filter(is_python).flat_map(|python| [python.join("site-packages"), python.join("dist-packages")]);
+    let packages = pythons.filter(is_python).flat_map(|lib| [lib.join("site-packages"), lib.join("dist-packages")]);
     packages.flat_map(|folder| entries(folder.join("nvidia"))).map(|wheel| wheel.join("lib")).collect()
 }
 
