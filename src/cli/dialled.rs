@@ -37,9 +37,7 @@ impl Knocks {
         self.told += 1;
         match self.told {
             0..=MOST_TOLD => Some(format!("refused a connection from {host}: {reason}")),
-            told if told == MOST_TOLD + 1 => {
-                Some("refused more connections; further refusals are not shown".to_owned())
-            }
+            n if n == MOST_TOLD + 1 => Some("refused more connections; further refusals are not shown".to_owned()),
             _ => None,
         }
     }

@@ -154,10 +154,8 @@ fn apply_to(args: &Args, file: &Path, found: &Found) -> Result<(), Failed> {
     let new = language.edited(&old, &changes, args.add).map_err(refused)?;
     for parameter in found.kept.iter().flat_map(|kept| kept.study.space.parameters()) {
         if settings.get(parameter.name()).is_none() {
-            diagnostic::print_note(&format!(
-                "`{}` is not active in the best config: the file keeps its own",
-                parameter.name()
-            ));
+            let note = format!("`{}` is not active in the best config: the file keeps its own", parameter.name());
+            diagnostic::print_note(&note);
         }
     }
     if new == old {

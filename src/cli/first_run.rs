@@ -56,11 +56,8 @@ pub(super) fn of(
     let share = |share: f64| time.map_or(LIMITS.probe_time, |time| time.mul_f64(share)).min(LIMITS.probe_time);
     let limits = Limits { probe_time: share(MOST), ..LIMITS };
     let Ok(words) = Words::of(command).written() else { return Ok(None) };
-    tell!(
-        is_quiet,
-        "running `{}` for three steps to see what it uses; its writes are discarded",
-        paths::line(&command.words)
-    );
+    let line = paths::line(&command.words);
+    tell!(is_quiet, "running `{line}` for three steps to see what it uses; its writes are discarded");
     let Some(run) = run(command, Bare::of(&words)?, &limits, is_quiet)? else { return Ok(None) };
     match &run.outcome {
         _ if run.has_trained => {}

@@ -324,11 +324,8 @@ fn by_source(command: &Command, source: &Source, asks: bool) -> Result<&'static 
             let names: Vec<&str> = presets.iter().map(|preset| preset.name).collect();
             let first = presets.first().copied().or(PRESETS.last());
             let first = first.ok_or_else(|| Failed::impossible("there is no preset"))?;
-            say!(
-                "note: the script uses several frameworks ({}); taken as {}, or say --preset",
-                names.join(", "),
-                first.name
-            );
+            let (names, taken) = (names.join(", "), first.name);
+            say!("note: the script uses several frameworks ({names}); taken as {taken}, or say --preset");
             Ok(first)
         }
     }

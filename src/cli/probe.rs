@@ -101,12 +101,8 @@ pub(super) fn chosen(space: &Space, baseline: Option<&Settings>, set: &[(String,
     }
     let start = baseline.cloned().or_else(|| space.first().map(|config| space.settings(&config).chosen(space)));
     let is_set = |name: &str| wanted.iter().any(|(known, _)| known == name);
-    let mut rest: Vec<(String, Value)> = start
-        .iter()
-        .flat_map(Settings::iter)
-        .filter(|(name, _)| !is_set(name))
-        .map(|(name, value)| (name.to_owned(), value.clone()))
-        .collect();
+    let others = start.iter().flat_map(Settings::iter).filter(|(name, _)| !is_set(name));
+    let mut rest: Vec<(String, Value)> = others.map(|(name, value)| (name.to_owned(), value.clone())).collect();
     loop {
         let settings: Settings = wanted.iter().chain(&rest).cloned().collect();
         let error = match space.locate(&settings) {

@@ -107,12 +107,9 @@ fn entry(argument: &Arg) -> String {
         None => (help, None),
     };
     let mut meaning = cell(&help);
-    let choices: Vec<String> = argument
-        .get_possible_values()
-        .iter()
-        .filter(|choice| takes_value && !choice.is_hide_set())
-        .map(|choice| format!("`{}`", choice.get_name()))
-        .collect();
+    let choices = argument.get_possible_values();
+    let choices = choices.iter().filter(|choice| takes_value && !choice.is_hide_set());
+    let choices: Vec<String> = choices.map(|choice| format!("`{}`", choice.get_name())).collect();
     if !choices.is_empty() {
         meaning += &format!(": {}", choices.join(", "));
     }

@@ -131,12 +131,8 @@ fn read_table(path: &Path, objective: &Objective) -> Result<Table, Failed> {
         let (header, lines) = journal::read(path).map_err(|error| wrong(path, &error, GIVE_A_FILE))?;
         let parameters = header.fingerprint.space.get("parameters").and_then(serde_json::Value::as_object);
         let is_derived = |it: &serde_json::Value| it.as_str().is_some_and(|text| text.starts_with("derive "));
-        let derived: Vec<String> = parameters
-            .into_iter()
-            .flatten()
-            .filter(|(_, definition)| is_derived(definition))
-            .map(|(name, _)| name.clone())
-            .collect();
+        let derived = parameters.into_iter().flatten().filter(|(_, definition)| is_derived(definition));
+        let derived: Vec<String> = derived.map(|(name, _)| name.clone()).collect();
         return Table::from_journal(&lines, &derived, objective).map_err(|error| no_table(path, &error));
     }
     Table::from_csv(file).map_err(|error| no_table(path, &error))

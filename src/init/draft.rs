@@ -180,9 +180,7 @@ fn way(plan: &Plan, parameter: &Planned) -> String {
             let live = if is_live { "; while it trains by the adapter" } else { "" };
             format!("by its argument {argument}{default}{live}")
         }
-        (Way::Target(target), _) if target.starts_with("env.") => {
-            format!("by the variable {}", target.trim_start_matches("env."))
-        }
+        (Way::Target(it), _) if it.starts_with("env.") => format!("by the variable {}", it.trim_start_matches("env.")),
         (Way::Target(target), Some(loader)) if target.starts_with("dataloader.") => {
             format!("by the adapter, in the DataLoader of {loader}")
         }

@@ -377,11 +377,7 @@ mod tests {
             ("no usage at all: [", "", ""),
         ] {
             let usage = usage(text);
-            assert_eq!(
-                (usage.options.join(" "), usage.values.join(" ")),
-                (options.to_owned(), values.to_owned()),
-                "{text}"
-            );
+            assert_eq!([usage.options.join(" "), usage.values.join(" ")], [options, values], "{text}");
         }
     }
 }

@@ -71,10 +71,8 @@ mod tests {
             "import hydra\n@hydra.main(config_path='conf', config_name='main', version_base=None)\ndef main(c): ...",
         );
         let all = arguments(&source, &folder.path().join("train.py"));
-        let shown: Vec<String> = all
-            .iter()
-            .map(|argument| format!("{} {}", argument.spelled(), argument.default.as_deref().unwrap_or("-")))
-            .collect();
+        let line = |argument: &Argument| format!("{} {}", argument.spelled(), argument.default.as_deref().unwrap());
+        let shown: Vec<String> = all.iter().map(line).collect();
         assert_eq!(shown, ["lr 0.1", "trainer.precision 32", "data.batch_size 32", "data.num_workers 4"]);
         assert!(arguments(&source, Path::new("/nowhere/train.py")).is_empty());
     }

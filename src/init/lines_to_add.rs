@@ -109,9 +109,7 @@ impl<'f> Added<'f> {
         match constant {
             Some(constant) if constant.place.rsplit_once(':').map(|(file, _)| file) == script => constant.name.clone(),
             Some(constant) => value_of(constant.parameter, constant.value),
-            None if self.settings.iter().any(|(parameter, _)| *parameter == "batch_size") => {
-                "settings[\"batch_size\"]".to_owned()
-            }
+            None if self.settings.iter().any(|(it, _)| *it == "batch_size") => "settings[\"batch_size\"]".to_owned(),
             None => UNKNOWN.to_owned(),
         }
     }

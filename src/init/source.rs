@@ -121,9 +121,7 @@ impl Source {
         let name = || text.trim_end_matches(['\'', '"', ']']).rsplit(['.', '\'', '"']).next();
         known.or_else(|| {
             let name = name().filter(|name| *name != text && !name.is_empty())?;
-            let is_this = |argument: &&Argument| {
-                argument.names.iter().any(|known| Argument::plain(known) == Argument::plain(name))
-            };
+            let is_this = |it: &&Argument| it.names.iter().any(|known| Argument::plain(known) == Argument::plain(name));
             if let Some(given) = self.given.get(&Argument::plain(name)) {
                 return Some(given.clone());
             }

@@ -380,15 +380,10 @@ fn front(study: &Study) -> Vec<FrontReport> {
     if !study.objective.is_pareto() {
         return Vec::new();
     }
+    let goals = study.objective.goals();
     let member = |member: OnFront| FrontReport {
         config: study.settings(&member.config),
-        metrics: study
-            .objective
-            .goals()
-            .iter()
-            .zip(&member.numbers)
-            .map(|(goal, number)| optimized(goal, *number))
-            .collect(),
+        metrics: goals.iter().zip(&member.numbers).map(|(goal, number)| optimized(goal, *number)).collect(),
         peak_memory_bytes: member.measurement.memory.peak_bytes,
         rounds: member.rounds,
         is_recommended: member.is_recommended,

@@ -316,16 +316,12 @@ mod tests {
             "          to go faster: use a faster device, or more devices; settings alone will not help much",
         ];
         assert_eq!(limit(&loader, &compute), expected);
-        assert_eq!(
-            limit(&loader, &unknown)[0],
-            "limit     now: data starvation for an unknown reason (high confidence)"
-        );
+        let expected = "limit     now: data starvation for an unknown reason (high confidence)";
+        assert_eq!(limit(&loader, &unknown)[0], expected);
         let tenant = titled("another tenant: other programs on the same cores", &[]);
         let tenant = HeldBack { worth: None, sureness: 0.1, ..tenant };
-        assert_eq!(
-            limit(&tenant, &tenant)[0],
-            "limit     before and now: other programs on the same cores (low confidence)"
-        );
+        let expected = "limit     before and now: other programs on the same cores (low confidence)";
+        assert_eq!(limit(&tenant, &tenant)[0], expected);
         let known = HeldBack { lines: vec!["train.py:31 `burn(15)`: 78 % of a step".to_owned()], ..compute.clone() };
         assert_eq!(limit(&loader, &known)[1], "          in train.py:31 `burn(15)`: 78 % of a step");
         for (was, is) in [(&loader, &unknown), (&unknown, &loader), (&compute, &known)] {

@@ -69,13 +69,8 @@ impl Care {
         const SHORTEST: f64 = 0.1;
         let spent = self.spent?;
         let others = [("failing", self.failing_s), ("thinking", self.thinking_s)];
-        let shown: Vec<String> = spent
-            .parts()
-            .into_iter()
-            .chain(others)
-            .filter(|(_, seconds)| *seconds >= SHORTEST)
-            .map(|(what, seconds)| format!("{} {what}", show_seconds(seconds)))
-            .collect();
+        let long = spent.parts().into_iter().chain(others).filter(|(_, seconds)| *seconds >= SHORTEST);
+        let shown: Vec<String> = long.map(|(what, seconds)| format!("{} {what}", show_seconds(seconds))).collect();
         let live = match self.live {
             0 => String::new(),
             1 => "; 1 probe was measured in a process that trained before".to_owned(),

@@ -330,12 +330,8 @@ fn differences(a: &Side<'_>, b: &Side<'_>) -> Vec<String> {
         match theirs.iter().find(|other| other.name() == parameter.name()) {
             None => found.push(format!("only A has the parameter {}", parameter.name())),
             Some(other) if other.summary() != parameter.summary() => {
-                found.push(format!(
-                    "{} is {} in A and {} in B",
-                    parameter.name(),
-                    parameter.summary(),
-                    other.summary()
-                ));
+                let (name, a, b) = (parameter.name(), parameter.summary(), other.summary());
+                found.push(format!("{name} is {a} in A and {b} in B"));
             }
             Some(_) => {}
         }

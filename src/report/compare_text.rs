@@ -158,11 +158,8 @@ fn configs(comparison: &Comparison, screen: Screen) -> String {
         names.extend(both.config.iter().map(|(name, _)| name).filter(|name| !names.contains(name)).collect::<Vec<_>>());
     }
     let values = |name: &str| {
-        let mut values: Vec<String> = comparison
-            .configs
-            .iter()
-            .map(|both| both.config.get(name).map(ToString::to_string).unwrap_or_default())
-            .collect();
+        let value = |both: &Both| both.config.get(name).map(ToString::to_string).unwrap_or_default();
+        let mut values: Vec<String> = comparison.configs.iter().map(value).collect();
         values.sort_unstable();
         values.dedup();
         u32::try_from(values.len()).unwrap_or(MOST)
@@ -212,12 +209,8 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
         notes.push("no config was measured in both".to_owned());
     }
     for lost in comparison.lost.iter().take(LOST) {
-        notes.push(plain(&format!(
-            "{} was measured, but not in {}: {}",
-            lost.config.line(),
-            lost.failed_in,
-            lost.reason
-        )));
+        let (config, side, why) = (lost.config.line(), lost.failed_in, &lost.reason);
+        notes.push(plain(&format!("{config} was measured, but not in {side}: {why}")));
     }
     if comparison.lost.len() > LOST {
         notes.push(format!("{} more configs failed in one alone: see --format json", comparison.lost.len() - LOST));

@@ -157,11 +157,8 @@ fn ceiling(evidence: &Evidence) -> Option<String> {
     let (best, differential) = best_measured(evidence)?;
     let rate = evidence.rate()?.value;
     let share = (rate / best).min(1.0) * 100.0;
-    Some(format!(
-        "{share:.0} % of the measured ceiling, {} ({})",
-        evidence.shown_rate(best.max(rate)),
-        differential.row().label
-    ))
+    let (ceiling, label) = (evidence.shown_rate(best.max(rate)), differential.row().label);
+    Some(format!("{share:.0} % of the measured ceiling, {ceiling} ({label})"))
 }
 
 /// Returns the cost of the communication between ranks, in a job with several ranks.

@@ -180,14 +180,10 @@ const SAME_SIZE: f64 = 0.01;
 /// differ only in this parameter. Nothing changed if both configs report the same fact for the setting, have equal
 /// samples per step and peak memory, and have throughputs whose intervals overlap.
 pub(super) fn without_difference(study: &Study) -> Vec<String> {
-    let measured: Vec<(&Trial, &Measurement)> = study
-        .history
-        .trials()
-        .iter()
-        .map(AsRef::as_ref)
-        .filter(|trial: &&Trial| !trial.purpose.is_repeated() && !trial.config.is_as_it_is())
-        .filter_map(|trial| Some((trial, trial.outcome.measurement()?)))
-        .collect();
+    let is_own = |trial: &&Trial| !trial.purpose.is_repeated() && !trial.config.is_as_it_is();
+    let trials = study.history.trials().iter().map(AsRef::as_ref).filter(is_own);
+    let measured = trials.filter_map(|trial| Some((trial, trial.outcome.measurement()?)));
+    let measured: Vec<(&Trial, &Measurement)> = measured.collect();
     let pairs = || {
         let each = measured.iter().enumerate();
         each.flat_map(|(at, first)| measured[at + 1..].iter().map(move |second| (first, second)))

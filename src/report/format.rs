@@ -157,12 +157,8 @@ pub fn summary(study: &Study, device: &Device, name: &str, best: Option<&BestRep
     }
     front(study, &mut text);
     let names: Vec<&str> = study.space.parameters().iter().map(Parameter::name).collect();
-    let _ = writeln!(
-        text,
-        "| # | {} | {} | peak memory | left out |",
-        names.join(" | "),
-        as_markdown(&result_name(&study.objective))
-    );
+    let result = as_markdown(&result_name(&study.objective));
+    let _ = writeln!(text, "| # | {} | {result} | peak memory | left out |", names.join(" | "));
     let _ = writeln!(text, "|--:|{}---|--:|---|", "--:|".repeat(names.len()));
     for trial in sorted(study) {
         let settings = study.settings(&trial.config);

@@ -26,11 +26,9 @@ pub fn front_table(study: &Study, screen: impl Into<Screen>) -> String {
         // A narrow table leaves out parameters, but no metrics.
         let dispensable = if (1..=names).contains(&at) { 1 } else { 0 };
         let mut column = Column::new(plain(&header), at > 0, dispensable);
-        column.cells = spread(rows.len(), ROWS)
-            .into_iter()
-            .filter_map(|row| rows.get(row)?.get(at))
-            .map(|text| (plain(text), if text == "best" { Tone::Good } else { Tone::Plain }))
-            .collect();
+        let texts = spread(rows.len(), ROWS).into_iter().filter_map(|row| rows.get(row)?.get(at));
+        let tone = |text: &str| if text == "best" { Tone::Good } else { Tone::Plain };
+        column.cells = texts.map(|text| (plain(text), tone(text))).collect();
         column
     });
     let laid_out = lay_out(columns.collect(), screen);
@@ -65,9 +63,7 @@ impl Rows {
         let rows = front.iter().map(|member| {
             let settings = study.settings(&member.config);
             let mut row = vec![mark(study, member).to_owned()];
-            row.extend(
-                differing.iter().map(|name| settings.get(name).map_or_else(|| "-".to_owned(), ToString::to_string)),
-            );
+            row.extend(differing.iter().map(|it| settings.get(it).map_or_else(|| "-".to_owned(), ToString::to_string)));
             let numbers = study.objective.goals().iter().zip(&member.numbers);
             row.extend(numbers.map(|(goal, number)| shown_metric(&goal.metric, *number, &member.measurement)));
             row

@@ -56,14 +56,10 @@ fn activity(gpus: &[GpuUse]) -> String {
     let mut parts: Vec<String> = Vec::new();
     if together(gpus, Metric::SmActive).is_none() {
         let reason = gpus.iter().find_map(why_unknown).and_then(|why| why.split_once(": "));
-        parts.push(format!(
-            "SM utilisation: unknown{}",
-            reason.map(|(_, why)| format!(" ({})", plain(why))).unwrap_or_default()
-        ));
+        let why = reason.map(|(_, why)| format!(" ({})", plain(why))).unwrap_or_default();
+        parts.push(format!("SM utilisation: unknown{why}"));
     }
-    parts.extend(
-        NAMES.iter().filter_map(|(metric, name)| Some(format!("{name} {}", shown_share(together(gpus, *metric)?)))),
-    );
+    parts.extend(NAMES.iter().filter_map(|(key, name)| Some(format!("{name} {}", shown_share(together(gpus, *key)?)))));
     parts.join(", ")
 }
 

@@ -97,15 +97,8 @@ fn measured(measurement: &Measurement) -> Vec<(&'static str, String)> {
         lines.push(("throughput", format!("{} (95 %){unstable}", shown_estimate(throughput, &measurement.unit))));
     }
     let time = measurement.timing.measured_seconds.map(|seconds| format!(" in {}", show_seconds(seconds)));
-    lines.push((
-        "steps",
-        format!(
-            "{}{}, after {} of warm-up",
-            measurement.timing.steps,
-            time.unwrap_or_default(),
-            measurement.timing.warmup_steps
-        ),
-    ));
+    let (steps, warmup) = (measurement.timing.steps, measurement.timing.warmup_steps);
+    lines.push(("steps", format!("{steps}{}, after {warmup} of warm-up", time.unwrap_or_default())));
     for (kind, outliers) in &measurement.timing.outliers {
         let text = format!("{} steps left out ({kind}), {}", outliers.steps, show_seconds(outliers.seconds));
         lines.push(("", text));

@@ -63,10 +63,8 @@ impl Collected {
             let message = if identity == self::identity(&file.path) {
                 "this file imports itself".to_owned()
             } else {
-                format!(
-                    "importing `{}` makes a cycle: it already imports this file, directly or through another",
-                    import.value
-                )
+                let name = &import.value;
+                format!("importing `{name}` makes a cycle: it already imports this file, directly or through another")
             };
             return Err(file.error(import.span.clone(), message, "take this import out"));
         }

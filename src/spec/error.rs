@@ -132,10 +132,8 @@ pub fn suggestion<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Strin
     /// The least Jaro-Winkler similarity of a suggested name: a round number.
     const LIKELY: f64 = 0.75;
     let known: Vec<&str> = known.collect();
-    let closest = known
-        .iter()
-        .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))
-        .max_by(|(a, _), (b, _)| a.total_cmp(b));
+    let rated = known.iter().map(|candidate| (strsim::jaro_winkler(name, candidate), candidate));
+    let closest = rated.max_by(|(a, _), (b, _)| a.total_cmp(b));
     match closest {
         Some((likeness, candidate)) if likeness >= LIKELY => format!("did you mean `{candidate}`?"),
         _ if known.is_empty() => "there are no names to choose from".to_owned(),

@@ -193,9 +193,7 @@ fn writes(source: &SourceFile, table: &StepTable) -> Result<WritesWish, SpecErro
             let hint = "write a share of the free disk such as 0.5, or a size such as \"20GiB\"";
             Err(source.error(size.span.clone(), message, hint))
         }
-        (writes, size) => {
-            Ok(WritesWish { writes, scratch_size: size.map(|size| size.value.0), ..WritesWish::default() })
-        }
+        (writes, size) => Ok(WritesWish { writes, scratch_size: size.map(|it| it.value.0), ..WritesWish::default() }),
     }
 }
 

@@ -186,12 +186,10 @@ impl Language {
             return Ok(None);
         }
         let read = (self.read)(old);
-        let value = form::in_form(change, &read, &place.path).map_err(|reason| {
-            let (name, value, dotted) = (&change.name, &change.value, place.dotted());
-            let message = format!(
-                "`{dotted}` is {} in the file, and {name} = {value} does not fit its format: {reason}",
-                shown(old)
-            );
+        let value = form::in_form(change, &read, &place.path).map_err(|why| {
+            let (name, value, at) = (&change.name, &change.value, place.dotted());
+            let old = shown(old);
+            let message = format!("`{at}` is {old} in the file, and {name} = {value} does not fit its format: {why}");
             Refusal::new(message, format!("write it by hand, and leave it out here with --skip {name}"))
         })?;
         if Old::Scalar(value.clone()) == read || (self.is_same)(old, &value) {

@@ -45,10 +45,8 @@ fn toml_keeps_everything_but_the_values() {
         edited("toml", "\u{feff}a-b = {c = 1, d = [1, 2]}", &[at("c", "a-b.c", 2), at("d", "a-b.d.1", 9)]),
         "\u{feff}a-b = {c = 2, d = [1, 9]}"
     );
-    assert_eq!(
-        edited("toml", "[[run]]\nlr = 1.0\n[[run]]\nlr = 2.0\n", &[at("lr", "run.1.lr", 1e-5)]),
-        "[[run]]\nlr = 1.0\n[[run]]\nlr = 0.00001\n"
-    );
+    let expected = "[[run]]\nlr = 1.0\n[[run]]\nlr = 0.00001\n";
+    assert_eq!(edited("toml", "[[run]]\nlr = 1.0\n[[run]]\nlr = 2.0\n", &[at("lr", "run.1.lr", 1e-5)]), expected);
 }
 
 #[test]
@@ -88,31 +86,21 @@ fn json_keeps_order_and_indentation() {
 
 #[test]
 fn what_is_missing_is_added_where_its_neighbours_are() {
-    assert_eq!(
-        added("toml", "a = 1 # x\n\n[t]\nb = 2", &[change("c", 3), at("d", "t.d", "x")]),
-        "a = 1 # x\nc = 3\n\n[t]\nb = 2\nd = \"x\"\n"
-    );
-    assert_eq!(
-        added("toml", "[t]\n  [t.u]\n  b = 2\n", &[change("c", 3), at("d", "t.d", 4)]),
-        "c = 3\n[t]\nd = 4\n  [t.u]\n  b = 2\n"
-    );
+    let expected = "a = 1 # x\nc = 3\n\n[t]\nb = 2\nd = \"x\"\n";
+    assert_eq!(added("toml", "a = 1 # x\n\n[t]\nb = 2", &[change("c", 3), at("d", "t.d", "x")]), expected);
+    let expected = "c = 3\n[t]\nd = 4\n  [t.u]\n  b = 2\n";
+    assert_eq!(added("toml", "[t]\n  [t.u]\n  b = 2\n", &[change("c", 3), at("d", "t.d", 4)]), expected);
     assert_eq!(added("toml", "t = { a = 1 }\n", &[at("b", "t.b", 2)]), "t = { a = 1, b = 2 }\n");
     assert_eq!(added("toml", "t = {a={b=1}}\n", &[at("c", "t.c", 2)]), "t = {a={b=1}, c = 2}\n");
     assert_eq!(added("toml", "", &[change("a", 1), change("b", 2)]), "a = 1\nb = 2\n");
-    assert_eq!(
-        added("yaml", "# x\na: 1 # one\nt:\n  b: 2\n", &[change("c", 3), at("d", "t.d", "no")]),
-        "# x\na: 1 # one\nc: 3\nt:\n  b: 2\n  d: \"no\"\n"
-    );
-    assert_eq!(
-        added("yaml", "t:\n  u:\n    b: 2\n", &[at("d", "t.d", 4), change("e", 5)]),
-        "e: 5\nt:\n  d: 4\n  u:\n    b: 2\n"
-    );
+    let expected = "# x\na: 1 # one\nc: 3\nt:\n  b: 2\n  d: \"no\"\n";
+    assert_eq!(added("yaml", "# x\na: 1 # one\nt:\n  b: 2\n", &[change("c", 3), at("d", "t.d", "no")]), expected);
+    let expected = "e: 5\nt:\n  d: 4\n  u:\n    b: 2\n";
+    assert_eq!(added("yaml", "t:\n  u:\n    b: 2\n", &[at("d", "t.d", 4), change("e", 5)]), expected);
     assert_eq!(added("yaml", "a: {}\n", &[at("b", "a.b", 2)]), "a: {b: 2}\n");
     assert_eq!(added("yaml", "# nothing\n", &[change("b", 2)]), "# nothing\nb: 2\n");
-    assert_eq!(
-        added("json", "{\n  \"a\": 1\n}\n", &[change("b", "x"), change("c", 2)]),
-        "{\n  \"a\": 1,\n  \"b\": \"x\",\n  \"c\": 2\n}\n"
-    );
+    let expected = "{\n  \"a\": 1,\n  \"b\": \"x\",\n  \"c\": 2\n}\n";
+    assert_eq!(added("json", "{\n  \"a\": 1\n}\n", &[change("b", "x"), change("c", 2)]), expected);
     assert_eq!(added("json", "{\"t\": {}}", &[at("b", "t.b", 2)]), "{\"t\": {\"b\": 2}}");
     let error = language("toml").edited("a = 1\n", &[at("b", "t.b", 2)], true).unwrap_err();
     assert_eq!(error.message, "there is no table `t` to add `b` to");

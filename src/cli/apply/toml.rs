@@ -72,9 +72,7 @@ fn read(old: &str) -> Old {
 
 fn show(value: &Value, old: &str) -> String {
     match value {
-        Value::Text(text) if old.starts_with('\'') && !old.starts_with("'''") && is_literal(text) => {
-            format!("'{text}'")
-        }
+        Value::Text(it) if old.starts_with('\'') && !old.starts_with("'''") && is_literal(it) => format!("'{it}'"),
         value => toml_scalar(value),
     }
 }
@@ -97,12 +95,9 @@ fn add(text: &Text<'_>, own: Option<&Place>, path: &[String], (key, value): (&st
     }
     // The new line goes after the table's own settings. Subtables do not count: their headers may be anywhere.
     let is_below_header = |place: &&Place| !text.text[text.line_start(place.key.start)..place.key.start].contains('[');
-    let last = text
-        .children(path)
-        .filter(|place| place.obstacle.is_none() || !text.of(place).contains('['))
-        .filter(|place| place.obstacle != Some(TABLE))
-        .filter(is_below_header)
-        .last();
+    let own_settings = text.children(path).filter(|place| place.obstacle != Some(TABLE));
+    let in_one_line = |place: &&Place| place.obstacle.is_none() || !text.of(place).contains('[');
+    let last = own_settings.filter(in_one_line).filter(is_below_header).last();
     if let Some(last) = last {
         let (at, before) = text.after_line(last);
         return Some((at, format!("{before}{}{entry}{line_break}", text.indent(last.key.start))));

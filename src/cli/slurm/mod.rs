@@ -65,15 +65,12 @@ pub(super) fn search(wanted: &Submission<'_>) -> super::Result {
         match job.state() {
             State::Waits { .. } | State::Runs { .. } if wanted.is_fresh => {
                 let message = format!("job {} still searches in {}", job.number, paths::relative(wanted.out).display());
-                return Err(
-                    Failed::usage(message).hint(format!("end it by `scancel {}`, or choose another --out", job.number))
-                );
+                let hint = format!("end it by `scancel {}`, or choose another --out", job.number);
+                return Err(Failed::usage(message).hint(hint));
             }
             State::Waits { .. } | State::Runs { .. } => {
-                job.say(&format!(
-                    "job {} of this search is still there, and followed; --slurm asks for no other",
-                    job.number
-                ));
+                let id = &job.number;
+                job.say(&format!("job {id} of this search is still there, and followed; --slurm asks for no other"));
                 return job.follow();
             }
             State::Over(_) | State::Forgotten => {}

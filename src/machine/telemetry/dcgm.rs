@@ -325,10 +325,8 @@ mod tests {
         let of = |metric: Metric| readings.get(&metric).map(|reading| (reading.value * 1000.0).round() / 1000.0);
         assert_eq!((of(Metric::SmActive), of(Metric::SmOccupancy)), (Some(0.7), Some(0.175)));
         assert_eq!((of(Metric::TensorActive), of(Metric::DramActive)), (None, Some(0.1)));
-        assert_eq!(
-            (of(Metric::PcieSent), of(Metric::PcieReceived), of(Metric::NvlinkSent)),
-            (Some(2000.0), Some(3000.0), None)
-        );
+        let bytes = [Metric::PcieSent, Metric::PcieReceived, Metric::NvlinkSent].map(of);
+        assert_eq!(bytes, [Some(2000.0), Some(3000.0), None]);
         assert!(readings.values().all(|reading| reading.source == Source::Dcgm));
         assert_eq!(dcgm.readings(OTHER, begin - PERIOD, now), Readings::new(), "no reader asked for it");
         assert_eq!(dcgm.readings(UUID, now + PERIOD, now + PERIOD * 2), Readings::new());

@@ -188,11 +188,8 @@ fn grouped(models: &[String]) -> String {
 /// Returns the version in a line like `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 ...`.
 fn driver_version(text: &str) -> String {
     let is_version = |word: &&str| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.');
-    text.lines()
-        .find(|line| line.starts_with("NVRM version"))
-        .and_then(|line| line.split_whitespace().find(is_version))
-        .unwrap_or("unknown")
-        .to_owned()
+    let line = text.lines().find(|line| line.starts_with("NVRM version"));
+    line.and_then(|line| line.split_whitespace().find(is_version)).unwrap_or("unknown").to_owned()
 }
 
 fn processor(proc: &Path) -> String {

@@ -270,9 +270,7 @@ mod tests {
         let next = run.command_line(settings);
         let chosen = Chosen { apply, space: Some(&space), run: Some(&run), next: Some(&next), ..Chosen::of(settings) };
         match (format(form).unwrap().write)(&chosen) {
-            Ok(Written { text, notes }) => {
-                text + &notes.iter().map(|note| format!("note: {note}\n")).collect::<String>()
-            }
+            Ok(Written { text, notes }) => text + &notes.iter().map(|it| format!("note: {it}\n")).collect::<String>(),
             Err(Unwritable { message, hint }) => format!("error: {message}\nhint: {hint}\n"),
         }
     }

@@ -82,9 +82,7 @@ impl Run<'_> {
         let applied = applied.flat_map(|applied| match applied.by() {
             By::Hook { .. } => vec![Route::Hook],
             By::Argument => vec![Route::Argument],
-            By::Environment => {
-                applied.variables().into_iter().map(|variable| Route::Variable(variable.to_owned())).collect()
-            }
+            By::Environment => applied.variables().into_iter().map(|it| Route::Variable(it.to_owned())).collect(),
         });
         let mut routes: Vec<Route> = command.chain(env).chain(files).chain(applied).collect();
         if self.unheard().contains(&name) {
@@ -275,9 +273,7 @@ fn elsewhere(chosen: &Chosen<'_>, run: &Run<'_>, here: impl Fn(&Route) -> bool, 
         let why = match first {
             Route::Argument => "an argument of the command, see --format args".to_owned(),
             Route::Launcher(_) if what == "variable" => "an argument of the command, see --format command".to_owned(),
-            Route::Launcher(word) => {
-                format!("in front of the script's own arguments, in `{word}`, see --format command")
-            }
+            Route::Launcher(it) => format!("in front of the script's own arguments, in `{it}`, see --format command"),
             Route::Variable(variable) => format!("in the variable {variable}, see --format env"),
             Route::Config => format!("in the variable {CONFIG}, see --format env"),
             Route::File(file) => format!("in the file {file}, which is rendered for each probe"),

@@ -104,18 +104,14 @@ pub(super) fn parallel(studied: &Studied<'_>) -> Vec<Figure> {
     };
     let failed = trials.iter().filter(|trial| studied.counted(trial).is_none());
     let mut lines: Vec<Strand> = failed.map(|trial| strand(trial, None, None)).collect();
-    lines.extend(
-        scored.iter().enumerate().map(|(at, (value, trial))| strand(trial, Some(float(at) / last), Some(*value))),
-    );
+    let ranked = scored.iter().enumerate();
+    lines.extend(ranked.map(|(at, (value, trial))| strand(trial, Some(float(at) / last), Some(*value))));
     let all = lines.len();
     let mut text = format!("{all} trials over {} parameters.", along.len());
     if all > MOST_LINES {
         lines = thinned(lines);
-        text = format!(
-            "{} of {all} trials over {} parameters: the best, and an even selection of the rest.",
-            lines.len(),
-            along.len()
-        );
+        let (shown, axes) = (lines.len(), along.len());
+        text = format!("{shown} of {all} trials over {axes} parameters: the best, and an even selection of the rest.");
     }
     if let Some(best) = &studied.best {
         text += &format!(" The best has {}.", study.settings(&best.winner.config).line());

@@ -109,9 +109,7 @@ impl Tree {
                 number.and_then(|number| number.trim().parse().ok()).ok_or(NotAllowed)
             }
             // The process has just ended; its parent's counters include its use, or soon will.
-            Err(error) if error.kind() == ErrorKind::NotFound && !self.proc.join(format!("{pid}/stat")).exists() => {
-                Ok(0)
-            }
+            Err(why) if why.kind() == ErrorKind::NotFound && !self.proc.join(format!("{pid}/stat")).exists() => Ok(0),
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => Ok(0),
             Err(_) => Err(NotAllowed),
         }

@@ -62,10 +62,8 @@ impl GpuMeter {
             }
             Err(error) => drop(opened.send(Err(NoNvml::because(&error)))),
         };
-        thread::Builder::new()
-            .name("gpu meter".to_owned())
-            .spawn(serve)
-            .map_err(|error| NoNvml::told(&error.to_string()))?;
+        let started = thread::Builder::new().name("gpu meter".to_owned()).spawn(serve);
+        started.map_err(|error| NoNvml::told(&error.to_string()))?;
         let driver = result.recv_timeout(TIME_TO_OPEN).map_err(|_| NoNvml::told("it does not answer"))??;
         Ok(Self { requests: Mutex::new(requests), sent: AtomicU64::new(0), answered, driver })
     }
