@@ -214,16 +214,9 @@ impl Planner<'_> {
         let workers = self.planned("workers").filter(|_| needs_workers(name));
         let definition = if workers.is_some() { format!("{definition}, when = \"workers > 0\"") } else { definition };
         let none = |workers: &Planned| workers.today.as_deref().and_then(literal_number).is_none_or(|count| count == 0);
-        let today = if workers.is_some_and(none) { Today::default() } else { today };
-        self.plan.parameters.push(Planned {
-            name: name.to_owned(),
-            definition,
-            about: about.to_owned(),
-            way,
-            today: today.value,
-            stated: today.stated,
-            derived: Vec::new(),
-        });
+        let Today { value: today, stated } = if workers.is_some_and(none) { Today::default() } else { today };
+        let (name, about, derived) = (name.to_owned(), about.to_owned(), Vec::new());
+        self.plan.parameters.push(Planned { name, definition, about, way, today, stated, derived });
     }
 
     fn add_number(&mut self, knob: &Knob) -> bool {

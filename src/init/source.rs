@@ -225,7 +225,7 @@ impl Source {
     pub fn loader(&self) -> Option<&Call> {
         let fits = |call: &Call| {
             let shuffles = call.get("shuffle").is_some_and(|shuffle| shuffle != "False");
-            let is_random = |sampler: &str| ["Random", "Distributed", "train"].iter().any(|word| sampler.contains(word));
+            let is_random = |name: &str| ["Random", "Distributed", "train"].iter().any(|word| name.contains(word));
             let samples = call.get("sampler").is_some_and(is_random);
             let data = call.positional.first().map_or("", String::as_str);
             i32::from(shuffles) * 2 + i32::from(samples) * 2 + i32::from(data.contains("train"))

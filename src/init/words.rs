@@ -220,13 +220,8 @@ fn write(text: &str) -> Result<String, Unwritable> {
 }
 
 fn rendered<'w>(words: impl IntoIterator<Item = &'w str>, settings: &Settings) -> Vec<String> {
-    let step = StepTemplate {
-        command: words.into_iter().map(Template::parse).collect(),
-        env: Vec::new(),
-        cwd: Path::new(".").to_owned(),
-        files: Vec::new(),
-        apply: Apply::default(),
-    };
+    let command = words.into_iter().map(Template::parse).collect();
+    let step = StepTemplate { command, env: Vec::new(), cwd: ".".into(), files: Vec::new(), apply: Apply::default() };
     step.render(settings, Path::new("gputune"), Path::new(".")).command
 }
 

@@ -157,12 +157,9 @@ impl Comparison {
         };
         let is_sure = matches!(change(ratio), Change::Worse | Change::Unknown);
         (is_sure && ratio.value < 1.0 - most).then(|| {
-            format!(
-                "the best of B is {:.1} % worse than the best of A in {}, but at most {:.1} % are allowed",
-                (1.0 - ratio.value) * 100.0,
-                self.goal.metric,
-                most * 100.0
-            )
+            let (by, most, metric) = ((1.0 - ratio.value) * 100.0, most * 100.0, &self.goal.metric);
+            let worse = format!("{by:.1} % worse than the best of A in {metric}");
+            format!("the best of B is {worse}, but at most {most:.1} % are allowed")
         })
     }
 }
@@ -276,9 +273,8 @@ fn side(side: &Side<'_>, metric: &str) -> SideReport {
 }
 
 fn marks(config: &Settings, sides: [(&Study, &SideReport); 2], shared: &[String]) -> Vec<&'static str> {
-    let is_baseline = |study: &Study| {
-        study.baseline.as_ref().is_some_and(|baseline| restricted(&study.settings(baseline), shared) == *config)
-    };
+    let is_baseline =
+        |of: &Study| of.baseline.as_ref().is_some_and(|it| restricted(&of.settings(it), shared) == *config);
     let is_best = |it: &SideReport| it.best.as_ref().is_some_and(|own| restricted(&own.config, shared) == *config);
     let mut marks = Vec::new();
     match sides.map(|(_, report)| is_best(report)) {

@@ -245,13 +245,8 @@ fn pcie_words(pcie: Pcie, busy: Option<f64>) -> String {
         (Some(now), Some(most)) if now < most && busy.is_none_or(|busy| busy <= BUSY) => " (idle links slow down)",
         _ => "",
     };
-    format!(
-        "PCIe generation {} of {}{idle}, {} of {} lanes",
-        number(pcie.generation),
-        number(pcie.max_generation),
-        number(pcie.width),
-        number(pcie.max_width)
-    )
+    let [now, best, used, all] = [pcie.generation, pcie.max_generation, pcie.width, pcie.max_width].map(number);
+    format!("PCIe generation {now} of {best}{idle}, {used} of {all} lanes")
 }
 
 fn power_words(power: Power) -> String {

@@ -28,13 +28,9 @@ impl LeftOut {
         let settings: Vec<&str> = self.settings.iter().map(|(setting, _)| setting.as_str()).collect();
         let reasons: Vec<String> = self.settings.iter().map(|(_, precision)| since(*precision)).collect();
         let (major, minor) = self.hardware.compute_capability;
-        format!(
-            "`{}` is searched without {}: {} has compute capability {major}.{minor}, and {}",
-            self.parameter,
-            settings.join(", "),
-            self.hardware.name,
-            reasons.join(", ")
-        )
+        let (name, settings, reasons) = (&self.parameter, settings.join(", "), reasons.join(", "));
+        let has = format!("{} has compute capability {major}.{minor}", self.hardware.name);
+        format!("`{name}` is searched without {settings}: {has}, and {reasons}")
     }
 }
 

@@ -207,12 +207,9 @@ impl Spec {
         let derived = self.space.derived().iter().map(|d| (d.name(), format!("derive {}", d.expression().text())));
         let parameters: BTreeMap<&str, String> = searched.chain(derived).collect();
         let rules: Vec<&str> = self.space.rules().iter().map(crate::model::Expression::text).collect();
-        Fingerprint {
-            device: device.name.clone(),
-            driver: device.driver.clone(),
-            command: self.step.fingerprint(),
-            space: serde_json::json!({ "parameters": parameters, "rules": rules }),
-        }
+        let (device, driver, command) = (device.name.clone(), device.driver.clone(), self.step.fingerprint());
+        let space = serde_json::json!({ "parameters": parameters, "rules": rules });
+        Fingerprint { device, driver, command, space }
     }
 }
 

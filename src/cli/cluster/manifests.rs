@@ -99,9 +99,7 @@ fn quoted(text: &str) -> String {
 
 /// Formats lines as the value of a key: a readable block if their characters allow it (YAML 1.2, 5.1 and 8.1).
 fn block(text: &str, by: usize) -> String {
-    let is_plain = |letter: char| {
-        letter == '\n' || letter == '\t' || !(letter.is_control() || "\u{2028}\u{2029}\u{feff}".contains(letter))
-    };
+    let is_plain = |c: char| c == '\n' || c == '\t' || !(c.is_control() || "\u{2028}\u{2029}\u{feff}".contains(c));
     let lines_end_alike = text.ends_with('\n') && !text.ends_with("\n\n");
     if !lines_end_alike || !text.chars().all(is_plain) || text.starts_with([' ', '\n', '\t']) {
         return format!(" {}\n", quoted(text));

@@ -191,13 +191,8 @@ fn owned(arguments: crate::probe::adapter::Arguments) -> Vec<(String, String)> {
 /// Changes an assignment in the script to another value; `None` if the value is the same.
 fn reassigned(script: &Script, code: &str, target: &str) -> Option<Edit> {
     let (place, now) = script.assignment(code)?;
-    (now != code).then(|| Edit {
-        targets: vec![target.to_owned()],
-        place: Some(place),
-        what: "set".to_owned(),
-        lines: vec![code.to_owned()],
-        instead_of: vec![now],
-    })
+    let (targets, what, lines) = (vec![target.to_owned()], "set".to_owned(), vec![code.to_owned()]);
+    (now != code).then(|| Edit { targets, place: Some(place), what, lines, instead_of: vec![now] })
 }
 
 /// Returns the current code of a call's argument.

@@ -68,16 +68,8 @@ impl HostMeter {
     }
 
     fn under(proc: &Path, cgroup_root: &Path, root: u32, group: Option<PathBuf>) -> Self {
-        Self {
-            proc: proc.to_owned(),
-            tree: Tree::new(proc, root),
-            group,
-            quotas: quotas(proc, cgroup_root),
-            samples: Vec::new(),
-            held: Vec::new(),
-            next: None,
-            is_shared: false,
-        }
+        let (proc, tree, quotas) = (proc.to_owned(), Tree::new(proc, root), quotas(proc, cgroup_root));
+        Self { proc, tree, group, quotas, samples: Vec::new(), held: Vec::new(), next: None, is_shared: false }
     }
 
     /// Reads the counters now.

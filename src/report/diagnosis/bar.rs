@@ -51,12 +51,9 @@ pub(super) fn parts(evidence: &Evidence) -> Vec<Part> {
     all.push((name, label, sign, (step - in_phases).max(0.0)));
     // If a device works ahead of its host, the phases may add up to more than the step.
     let whole = in_phases.max(step);
-    let part = |(name, label, sign, seconds): (&str, &str, char, f64)| Part {
-        name: name.to_owned(),
-        seconds,
-        share: seconds / whole,
-        label: label.to_owned(),
-        sign,
+    let part = |(name, label, sign, seconds): (&str, &str, char, f64)| {
+        let (name, label) = (name.to_owned(), label.to_owned());
+        Part { name, seconds, share: seconds / whole, label, sign }
     };
     all.into_iter().map(part).collect()
 }

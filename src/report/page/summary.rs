@@ -303,15 +303,10 @@ fn why(before: &Measurement, now: &Measurement) -> Option<String> {
     });
     let (phase, then, now) = gains.max_by(|a, b| (a.1 - a.2).total_cmp(&(b.1 - b.2)))?;
     let share = (then - now) / saved;
-    let words = |seconds: f64| crate::model::quantity::show_seconds(seconds);
     (saved > 0.0 && share >= NOTABLE).then(|| {
-        let share = (share * 100.0).min(100.0);
-        format!(
-            "{} takes {} of a sample's time instead of {}: {share:.0} % of the saving",
-            phase.replace('_', " "),
-            words(now),
-            words(then)
-        )
+        let (phase, share) = (phase.replace('_', " "), (share * 100.0).min(100.0));
+        let [now, then] = [now, then].map(show_seconds);
+        format!("{phase} takes {now} of a sample's time instead of {then}: {share:.0} % of the saving")
     })
 }
 
