@@ -81,8 +81,7 @@ pub(super) fn duration(text: &str) -> Result<String, String> {
 }
 
 impl Args {
-    /// Makes the arguments for the training command `words`, with `out` as the file of the spec. Asks no questions, and
-    /// keeps an existing spec of the same job.
+    /// Makes the arguments for the training command `words`. Asks nothing, and keeps an existing spec of the same job.
     pub(super) fn keeping(words: Vec<OsString>, out: PathBuf, time: Option<String>, fresh: bool, quiet: bool) -> Self {
         Self { yes: true, out, fresh, keep: true, quiet, time, command: words, ..Self::default() }
     }

@@ -158,8 +158,7 @@ impl Command {
     }
 }
 
-/// Returns the index of a module's name, after the `-m` of an interpreter, of `uv run` or of a launcher. `behind`: the index of
-/// the first word after the launcher.
+/// Returns the index of a module's name, after `-m` of an interpreter, of `uv run` or of the launcher before `behind`.
 fn module_at(words: &[String], behind: Option<usize>) -> Option<usize> {
     let python = words.iter().take(FRONT).position(|word| is_python(word)).map(|at| at + 1);
     let runner = words.windows(2).take(FRONT).position(|pair| base(&pair[0]) == "uv" && pair[1] == "run");

@@ -265,8 +265,7 @@ impl Seen {
         loaders.filter_map(|loader| loader.place.as_deref()).next()
     }
 
-    /// Returns the loader that most likely feeds the training: according to the facts of the steps, else the loader that `line` of
-    /// the source makes, else the first.
+    /// Returns the loader that likely feeds the training: by the steps' facts, else that of `line`, else the first.
     pub(super) fn loader(&self, line: Option<usize>) -> Option<&NotedLoader> {
         let at = |is_it: &dyn Fn(&str) -> bool| {
             self.notes.loaders.iter().find(|loader| loader.place.as_deref().is_some_and(is_it))

@@ -135,8 +135,7 @@ impl Words {
         self.words.splice(at..at, words);
     }
 
-    /// Makes a switch depend on a boolean, adding the switch if it is missing. Returns the value that the command stated: `true`,
-    /// unless it states `false`.
+    /// Makes a switch depend on a boolean, or adds it. Returns the command's value: `true`, unless it states `false`.
     pub fn switch(&mut self, argument: &Argument, spelled: &str, parameter: &str) -> Option<Given> {
         let placeholder = template(format!("{{{parameter}?{spelled}}}"));
         let is_boolean = |text: &str| truth(text).is_some();

@@ -1,8 +1,7 @@
 //! Compares two studies: the best config of each, and each config that both measured.
 //!
-//! The studies were measured independently, so their errors are independent. On a logarithmic scale, half the width of
-//! a ratio's interval is the root of the summed squares of both relative half-widths (propagation of uncertainty, JCGM
-//! 100:2008, 5.1.2).
+//! The studies were measured independently, so their errors are too. On a logarithmic scale, half the width of a
+//! ratio's interval is the root of the summed squares of both relative half-widths (JCGM 100:2008, 5.1.2).
 
 use std::collections::HashMap;
 

@@ -1,5 +1,4 @@
-//! Describes the readings of the GPUs, each alone and all together, the parts of their memory, and notable readings of a probe's
-//! processes on the host.
+//! Describes the readings of the GPUs, the parts of their memory, and notable readings of a probe's processes.
 
 use serde::{Deserialize, Serialize};
 

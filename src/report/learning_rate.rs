@@ -32,9 +32,8 @@ pub struct LearningRate {
     /// The baseline's learning rate, if the command or a parameter states it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// A sentence on a learning-rate schedule for a fixed number of steps: its place in the script, and the number of
-    /// steps in which the best config trains on as many samples. Absent without such a schedule, or if the script
-    /// computes the number.
+    /// A sentence on a learning-rate schedule for a fixed number of steps: its place in the script, and the steps in
+    /// which the best config trains on as many samples. Absent without such a schedule, or if the number is computed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
 }

@@ -111,8 +111,7 @@ fn trial_log(study: &Study, trial: &Trial, why: Option<&str>) -> Map<String, Jso
     if let Json::Object(log) = log { log } else { Map::new() }
 }
 
-/// Returns the parameter's distribution, and the value in Optuna's encoding: a number, or an index in the choices. `None` if the
-/// value is none of the choices.
+/// Returns the distribution, and the value as Optuna encodes it: a number, or a choice's index. `None` for no choice.
 fn distribution(parameter: &Parameter, value: &Value) -> Option<(Json, Json)> {
     let with = |name: &str, attributes: Json| json!({ "name": name, "attributes": attributes });
     let number = json!(value.as_f64());

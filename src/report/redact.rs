@@ -1,5 +1,4 @@
-//! Removes secrets from files that are made for sharing. Values whose names suggest a secret become `REDACTED`, as do
-//! passwords in URLs and well-known tokens.
+//! Removes secrets from files for sharing: values with a secret's name, passwords in URLs, and well-known tokens.
 //!
 //! One reader serves specs, commands, JSON and logs. It recognises a name, a separator and a value in the notations of TOML, YAML,
 //! JSON, Python, shells and command lines.

@@ -1,7 +1,6 @@
 //! Leaves precisions out of the space that the GPU's hardware lacks.
 //!
-//! A parameter is known to be a precision if its target is `torch.precision`. Another parameter named `precision` may have any
-//! meaning, so it stays unchanged.
+//! A parameter is known to be a precision by its target `torch.precision`. Any other of that name stays unchanged.
 
 use super::collected::Collected;
 use super::error::SpecError;

@@ -1,5 +1,4 @@
-//! The content of the live view: the status of a search in a few lines. Their number changes only with the number of
-//! slots, so that the view does not jump.
+//! The content of the live view: a search's status in a few lines. Only the number of slots changes their number.
 
 use std::time::Duration;
 

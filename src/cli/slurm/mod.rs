@@ -210,8 +210,7 @@ pub(super) fn refused(words: &[String]) -> Option<String> {
         let (_, long, why) = OWN.iter().find(|(short, long, _)| is(word, short, long))?;
         Some(format!("`{long}` has no place in --slurm: {why}"))
     });
-    // A word without a hyphen may be the value of the option before it. `sbatch` would run any other such word as the
-    // job's script, instead of gputune.
+    // A word without a hyphen may be an option's value. `sbatch` would run any other as the job's script.
     let takes_none = |word: Option<&String>| word.is_none_or(|word| word.starts_with("--") && word.contains('='));
     let stray = words.iter().enumerate().find(|(at, word)| {
         let before = at.checked_sub(1).and_then(|before| words.get(before));

@@ -10,8 +10,7 @@ pub(crate) mod cuda;
 pub(crate) mod namespaces {
     use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-    /// Gives this thread its own mount namespace, and its own user namespace if requested. The kernel refuses a user
-    /// namespace to a process with several threads.
+    /// Gives this thread its own mount namespace, and if requested its own user namespace (only in a single thread).
     pub(crate) fn own_mounts(with_user: bool) -> rustix::io::Result<()> {
         let mut flags = UnshareFlags::NEWNS;
         flags.set(UnshareFlags::NEWUSER, with_user);

@@ -72,8 +72,7 @@ pub fn waited_for_processor(thread: &str) -> Option<Duration> {
 /// The number of meters that pause by [`pause_after`]. These meters read GPU counters, GPU states, process counters and
 /// growing process memory, and walk through all process memory.
 const METERED_PARTS: u32 = 5;
-/// The inverse of the largest share of one CPU's time that each meter may take: 1/1250, or 0.08%. All meters together
-/// then take at most 0.4%, a round number.
+/// The inverse of the share of a CPU's time that each meter may take: 1/1250, so all together take at most 0.4%.
 const SHARE_OF_TIME: u32 = 250 * METERED_PARTS;
 
 /// Returns how long a meter waits from one reading to the next: the usual time, or longer if a reading takes long.

@@ -142,8 +142,7 @@ pub(super) struct Along<'s> {
     study: &'s Study,
     at: usize,
     pub(super) axis: Axis,
-    /// The distinct levels of all trials, in order; `None` stands for configs without a value. On an axis of
-    /// categories, the index of a level is its position.
+    /// The distinct levels of all trials, in order. On an axis of categories, the position of a level is its place.
     levels: Vec<Option<u32>>,
 }
 

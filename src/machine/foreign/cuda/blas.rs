@@ -1,7 +1,6 @@
 //! Matrix products by cuBLASLt, which is also looked for in Python wheels, unlike by the dynamic loader.
 //!
-//! The products of cudarc's safe interface need one number format for factors and result, and lack fp32 without TF32.
-//! So this module calls cudarc's unsafe layer.
+//! The products of cudarc's safe interface need one number format, and lack fp32 without TF32. Hence its unsafe layer.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsString, c_int, c_void};
@@ -289,8 +288,7 @@ fn toolkit(home: PathBuf) -> [PathBuf; 3] {
     [home.join("lib64"), home.join("lib"), home.join(format!("targets/{}-linux/lib", std::env::consts::ARCH))]
 }
 
-/// Returns the library folders of the wheels in a Python environment: `lib/python3.11/site-packages/nvidia/*/lib`, and
-/// with `dist-packages` on Debian.
+/// Returns the library folders of the wheels in a Python environment, also below Debian's `dist-packages`.
 fn wheels(prefix: &Path) -> Vec<PathBuf> {
     let entries = |folder: PathBuf| {
         let mut paths: Vec<_> = fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();

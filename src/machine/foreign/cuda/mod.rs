@@ -1,7 +1,6 @@
 //! CUDA by cudarc: the driver's devices, cuBLASLt's matrix products, and the unsafe calls that ceilings need.
 //!
-//! cudarc panics if a library or a function is missing. So [`devices`] looks for the driver and its version first, and
-//! [`find_blas`] looks for cuBLASLt.
+//! cudarc panics if a library or a function is missing, so [`devices`] and [`find_blas`] look for them first.
 
 mod blas;
 mod error;
@@ -38,8 +37,7 @@ pub(crate) struct DeviceFacts {
     pub multiprocessors: u32,
 }
 
-/// Loads and initialises the driver, once for the process, and returns the major and minor version of CUDA that it
-/// supports. This occupies no device memory.
+/// Loads the driver, once for the process, and returns the version of CUDA that it supports. Occupies no GPU memory.
 pub(crate) fn version() -> Result<(i32, i32), CudaError> {
     static OPENED: OnceLock<Result<(i32, i32), CudaError>> = OnceLock::new();
     OPENED.get_or_init(open).clone()

@@ -101,8 +101,7 @@ impl GpuMeter {
         self.ask(TIME_TO_ANSWER, move |worker| facts(worker.nvml, &visible))?
     }
 
-    /// Starts to watch a probe: the process `root` and its descendants, on the GPUs that it sees. `idle` is the memory
-    /// in use before the probe. Returns at once.
+    /// Watches a probe: the process `root` and its descendants. `idle` is the memory in use before. Returns at once.
     pub fn begin(&self, visible: &Visible, root: u32, idle: GpuState) {
         let visible = visible.clone();
         self.send(Box::new(move |worker: &mut Worker| worker.begin(&visible, root, idle)));
