@@ -192,10 +192,8 @@ impl Reception {
         let (own, its) = (&self.device, &welcome.device);
         let refusal = |reason: String, hint: &str| Err(Refusal { reason, hint: hint.to_owned() });
         if own != its {
-            let reason = format!(
-                "it has {} (driver {}), and the search is of {} (driver {})",
-                its.name, its.driver, own.name, own.driver
-            );
+            let [its, own] = [its, own].map(|device| format!("{} (driver {})", device.name, device.driver));
+            let reason = format!("it has {its}, and the search is of {own}");
             return refusal(reason, "start workers on one kind of device");
         }
         let shape = welcome.slots.first().map(Slot::shape);
@@ -203,10 +201,8 @@ impl Reception {
             && shape != self.shape
         {
             let reason = format!("its slots have {its}, but the slots of the search have {own}");
-            return refusal(
-                reason,
-                "give all workers the same share, or state it: gpus_per_slot and cores_per_slot in [machine]",
-            );
+            let hint = "give all workers the same share, or state it: gpus_per_slot and cores_per_slot in [machine]";
+            return refusal(reason, hint);
         }
         let held = self.known.iter().filter(|known| known.life.goes_on()).flat_map(|known| &known.slots);
         let held: Vec<&String> = held.flat_map(|slot| &slot.gpus).collect();

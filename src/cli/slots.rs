@@ -207,10 +207,8 @@ fn common_device(nodes: &[Node]) -> Result<Device, Failed> {
     let Some(first) = first else { return Err(Failed::impossible("there is no node")) };
     let Some(other) = nodes.iter().find(|node| node.welcome().device != first) else { return Ok(first) };
     let (one, host) = (nodes[0].host(), other.host());
-    let device = &other.welcome().device;
-    let message = format!(
-        "the nodes have different devices: {one} has {} (driver {}), {host} {} (driver {})",
-        first.name, first.driver, device.name, device.driver
-    );
+    let named = |device: &Device| format!("{} (driver {})", device.name, device.driver);
+    let (its, others) = (named(&first), named(&other.welcome().device));
+    let message = format!("the nodes have different devices: {one} has {its}, {host} {others}");
     Err(Failed::impossible(message).hint("ask for nodes of one kind, by --constraint or a --gres with a type"))
 }

@@ -351,9 +351,8 @@ mod tests {
                 let text = screen(evidence.clone(), columns);
                 let wrapped = text.lines().filter(|line| !line.starts_with("next"));
                 let widest = wrapped.map(|line| line.chars().count()).max().unwrap_or(0);
-                assert!(
-                    text.contains("next        gputune diagnose --write gputune.toml -- python train.py --epochs 1\n")
-                );
+                let next = "next        gputune diagnose --write gputune.toml -- python train.py --epochs 1\n";
+                assert!(text.contains(next));
                 assert!(widest <= columns, "{widest} of {columns}:\n{text}");
             }
             assert!(screen(evidence, 80).lines().count() <= 42);

@@ -238,9 +238,8 @@ mod tests {
             Device::choose_from(proc.path(), || Gpus::by_kernel(proc.path()), choice, &visible(devices))
         };
         let refusal = |devices| choose(DeviceChoice::Gpu, devices).unwrap_err().to_string();
-        assert!(
-            refusal(None).ends_with("found no GPU: the NVIDIA driver is not loaded (there is no /proc/driver/nvidia)")
-        );
+        let no_driver = "found no GPU: the NVIDIA driver is not loaded (there is no /proc/driver/nvidia)";
+        assert!(refusal(None).ends_with(no_driver));
         assert!(!choose(DeviceChoice::Auto, None).unwrap().is_gpu);
         fs::create_dir_all(proc.path().join("driver/nvidia/gpus/0000:01:00.0")).unwrap();
         let inform = |text| write(proc.path(), "driver/nvidia/gpus/0000:01:00.0/information", text);

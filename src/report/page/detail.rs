@@ -248,10 +248,8 @@ mod tests {
 
     #[test]
     fn output_for_a_terminal_becomes_plain_text() {
-        assert_eq!(
-            plain("\u{1b}[1;31mred\u{1b}[0m\tand\u{7} \u{1b}]8;;http://x\u{1b}\\link\u{1b}]8;;\u{1b}\\"),
-            "red\tand link"
-        );
+        let coloured = "\u{1b}[1;31mred\u{1b}[0m\tand\u{7} \u{1b}]8;;http://x\u{1b}\\link\u{1b}]8;;\u{1b}\\";
+        assert_eq!(plain(coloured), "red\tand link");
         assert_eq!(plain("10%\r50%\r100%\r\ndone\r\n"), "100%\ndone\n");
         assert_eq!(plain("a\u{202e}b\0c\u{1b}"), "abc");
         assert_eq!(plain("\u{1b}[31"), "");
