@@ -124,9 +124,8 @@ fn tried(command: &Command, seen: &Seen, guesses: &[Guess], limits: &Limits, is_
     let mut bare = Bare::of(&words.written().unwrap_or_default())?;
     bare.step.template.files = with_values(files, &mut variables)?;
     bare.step.template.env = variables;
-    run(command, bare, limits, is_quiet)?
-        .map(Seen::from)
-        .ok_or_else(|| Failed::impossible("the second run did not start"))
+    let seen = run(command, bare, limits, is_quiet)?.map(Seen::from);
+    seen.ok_or_else(|| Failed::impossible("the second run did not start"))
 }
 
 /// Returns the files with other values in these places, and the variable that makes the script open the changed files.

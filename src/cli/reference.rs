@@ -114,9 +114,8 @@ fn entry(argument: &Arg) -> String {
         meaning += &format!(": {}", choices.join(", "));
     }
     let defaults = argument.get_default_values().iter().map(|value| format!("`{}`", value.to_string_lossy()));
-    let default = worked_out
-        .map(|text| cell(&text))
-        .unwrap_or_else(|| defaults.filter(|_| takes_value).collect::<Vec<_>>().join(", "));
+    let stated = || defaults.filter(|_| takes_value).collect::<Vec<_>>().join(", ");
+    let default = worked_out.map(|text| cell(&text)).unwrap_or_else(stated);
     let default = if default.is_empty() { default } else { format!(". Default: {default}") };
     format!("- {}: {meaning}{default}", names(argument))
 }
@@ -286,9 +285,8 @@ fn options_that_commands_share_mean_the_same() {
         assert!(!["force", "overwrite", "replace"].into_iter().any(has), "`gputune {name}`: --fresh is the word");
         for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
             let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
-            let Some((option, known)) = ALIKE.iter().find(|(option, _)| argument.get_long() == Some(option)) else {
-                continue;
-            };
+            let alike = ALIKE.iter().find(|(option, _)| argument.get_long() == Some(option));
+            let Some((option, known)) = alike else { continue };
             assert!(known.iter().any(|begin| help.starts_with(begin)), "`gputune {name} --{option}`: {help}");
         }
     }

@@ -239,9 +239,8 @@ impl Planner<'_> {
         }
         let choices: Vec<i64> = argument.kind.choices().iter().filter_map(|choice| choice.parse().ok()).collect();
         let ranks = self.found.command.ranks();
-        let Some(mut definition) = settings::numbers(knob.settings, today, &choices, self.found.means, ranks) else {
-            return false;
-        };
+        let numbers = settings::numbers(knob.settings, today, &choices, self.found.means, ranks);
+        let Some(mut definition) = numbers else { return false };
         if let Some(target) = self.live_target(knob.parameter, &argument)
             && let Some(option) = words.option_of(knob.parameter)
         {

@@ -153,9 +153,8 @@ fn add(space: &str, lines: &mut Vec<Line>, depth: usize) {
     static LINE: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"^([a-z0-9_]+)\s*=\s*\{\s*(.*?)\s*\}\s*(?:#\s*(.*))?$").ok());
     const DEEPEST: usize = 8;
-    let Some((_, text)) = SHIPPED_SPACES.iter().find(|(name, _)| *name == space).filter(|_| depth < DEEPEST) else {
-        return;
-    };
+    let shipped = SHIPPED_SPACES.iter().find(|(name, _)| *name == space).filter(|_| depth < DEEPEST);
+    let Some((_, text)) = shipped else { return };
     for line in text.lines() {
         if let Some((_, list)) = line.split_once('=').filter(|(key, _)| key.trim() == "import") {
             let names = list.split('"').skip(1).step_by(2);

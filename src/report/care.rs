@@ -43,9 +43,7 @@ impl Care {
                 None => care.failing_s += trial.elapsed.as_secs_f64(),
             }
             // A round measures a config whose probe was already counted.
-            let Some(measurement) = trial.outcome.measurement().filter(|run| run.round.is_none()) else {
-                continue;
-            };
+            let Some(measurement) = trial.outcome.measurement().filter(|run| run.round.is_none()) else { continue };
             if let Some(saved) = measurement.timing.saved_seconds.filter(|saved| *saved > 0.0) {
                 care.stopped_early += 1;
                 care.saved_s += saved;

@@ -158,9 +158,8 @@ pub fn summary(study: &Study, device: &Device, name: &str, best: Option<&BestRep
     let _ = writeln!(text, "|--:|{}---|--:|---|", "--:|".repeat(names.len()));
     for trial in sorted(study) {
         let settings = study.settings(&trial.config);
-        let values = names
-            .iter()
-            .map(|name| settings.get(name).map_or_else(|| "-".to_owned(), |value| as_markdown(&value.to_string())));
+        let value = |name: &&str| settings.get(name).map(|value| as_markdown(&value.to_string()));
+        let values = names.iter().map(|name| value(name).unwrap_or_else(|| "-".to_owned()));
         let memory = trial.outcome.measurement().and_then(|measurement| measurement.memory.peak_bytes);
         let _ = writeln!(
             text,

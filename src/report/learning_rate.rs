@@ -240,7 +240,9 @@ fn known_rate(baseline: &Settings, step: Option<&StepTemplate>) -> Option<(Strin
             None => None,
         }
     });
-    let of_env = || step.env.iter().find_map(|(it, of)| is_rate(it).then(|| Some((it.clone(), number(of.text())?)))?);
+    let of_env = || {
+        step.env.iter().find_map(|(name, value)| is_rate(name).then(|| Some((name.clone(), number(value.text())?)))?)
+    };
     of_words.or_else(of_env)
 }
 

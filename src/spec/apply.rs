@@ -198,9 +198,8 @@ fn always_positive(collected: &Collected, name: &str) -> Result<bool, SpecError>
 /// Adds the rule that the number of pieces of gradient accumulation divides the batch size.
 fn add_rules(collected: &mut Collected, applied: &[Applied]) {
     let parameter = |name: &str| applied.iter().find(|applied| applied.name == name);
-    let (Some(batch), Some(pieces)) = (parameter("dataloader.batch_size"), parameter("torch.grad_accumulation")) else {
-        return;
-    };
+    let both = parameter("dataloader.batch_size").zip(parameter("torch.grad_accumulation"));
+    let Some((batch, pieces)) = both else { return };
     let definition = collected.parameters.iter().find(|definition| definition.name.value == pieces.parameter);
     let place = definition.and_then(|it| Some((it.file, it.table.apply.as_ref()?.span.clone())));
     if let Some((file, span)) = place {

@@ -60,9 +60,8 @@ pub(super) fn fit(
     let mut left_out = Vec::new();
     for at in 0..collected.parameters.len() {
         let definition = &mut collected.parameters[at];
-        let Some(values) = definition.table.values.as_mut().filter(|_| is_precision(&definition.name.value)) else {
-            continue;
-        };
+        let values = definition.table.values.as_mut().filter(|_| is_precision(&definition.name.value));
+        let Some(values) = values else { continue };
         let settings = take(values, &hardware);
         if settings.is_empty() {
             continue;

@@ -284,7 +284,9 @@ fn in_text(text: &str, old: &Value, change: &Change, key: &Key) -> Result<Value,
             _ => Err("true and false do not say which mode".to_owned()),
         },
         Value::Text(old) => {
-            let texts = || change.among.iter().filter_map(|of| if let Value::Text(it) = of { Some(it) } else { None });
+            let texts = || {
+                change.among.iter().filter_map(|value| if let Value::Text(text) = value { Some(text) } else { None })
+            };
             if change.among.is_empty() || texts().any(|known| known == old) {
                 return Ok(Value::from(text));
             }

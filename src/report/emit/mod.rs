@@ -178,7 +178,7 @@ mod tests {
     use crate::probe::{StepTemplate, Template, adapter::Apply};
 
     fn settings() -> Settings {
-        [
+        Settings::from_iter([
             ("batch_size", Value::from(64)),
             ("ratio", Value::from(0.5)),
             ("whole", Value::from(2.0)),
@@ -188,9 +188,7 @@ mod tests {
             ("looks_like_a_number", Value::from("12")),
             ("looks_like_a_boolean", Value::from("yes")),
             ("empty", Value::from("")),
-        ]
-        .into_iter()
-        .collect()
+        ])
     }
 
     fn write(name: &str, chosen: &Chosen<'_>) -> Written {
@@ -277,7 +275,7 @@ mod tests {
 
     #[test]
     fn arguments_have_the_commands_own_form() {
-        let settings: Settings = [
+        let settings = Settings::from_iter([
             ("batch", Value::from(64)),
             ("lr", Value::from(0.5)),
             ("amp", Value::from(true)),
@@ -285,9 +283,7 @@ mod tests {
             ("seed", Value::from(7)),
             ("threads", Value::from(4)),
             ("name", Value::from("it's $HOME")),
-        ]
-        .into_iter()
-        .collect();
+        ]);
         let env = [("OMP_NUM_THREADS", "{threads}"), ("FIXED", "1")];
         let commands = [
             "python3 train.py --data imgs --batch-size {batch} --lr={lr} {amp?--amp} {fast?--fast}",
@@ -312,21 +308,14 @@ mod tests {
 
     #[test]
     fn what_apply_puts_behind_the_command_or_into_variables_is_there() {
-        let settings: Settings = [
+        let settings = Settings::from_iter([
             ("lr", Value::from(0.1)),
             ("threads", 2.into()),
             ("memory", "expandable-segments".into()),
             ("workers", 4.into()),
-        ]
-        .into_iter()
-        .collect();
-        let targets = [
-            ("lr", "arg"),
-            ("threads", "env.OMP_NUM_THREADS"),
-            ("memory", "torch.allocator"),
-            ("workers", "dataloader.num_workers"),
-        ];
-        let apply = targets.map(|(parameter, name)| applied(parameter, name));
+        ]);
+        let (allocator, loader) = (applied("memory", "torch.allocator"), applied("workers", "dataloader.num_workers"));
+        let apply = [applied("lr", "arg"), applied("threads", "env.OMP_NUM_THREADS"), allocator, loader];
         let env = [("OMP_NUM_THREADS", "1"), ("path", "{lr}"), ("odd-name", "{lr}"), ("Path", "{threads}")];
         let [args, variables, command] =
             ["args", "env", "command"].map(|form| of_command(&["python3", "train.py"], &env, &settings, &apply, form));

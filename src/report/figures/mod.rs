@@ -115,11 +115,8 @@ impl<'s> Studied<'s> {
 
     /// Returns the name of the objective in a few words.
     pub(super) fn result(&self) -> String {
-        if self.study.objective.is_pareto() {
-            self.study.objective.metric().to_owned()
-        } else {
-            result_name(&self.study.objective)
-        }
+        let objective = &self.study.objective;
+        if objective.is_pareto() { objective.metric().to_owned() } else { result_name(objective) }
     }
 
     pub(super) fn is_better(&self, a: f64, b: f64) -> bool {

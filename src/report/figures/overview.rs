@@ -64,11 +64,8 @@ fn bar(studied: &Studied<'_>, trial: &Trial, parts: &[String]) -> Option<Bar> {
         parts.iter().map(|part| measurement.phase_seconds.get(part).copied().unwrap_or(0.0).max(0.0)).collect();
     seconds.push((whole - seconds.iter().sum::<f64>()).max(0.0));
     let mark = studied.mark(trial);
-    let word = if matches!(mark, Mark::Best | Mark::Baseline | Mark::Tied) {
-        mark.row().map_or("", |row| row.label)
-    } else {
-        ""
-    };
+    let is_named = matches!(mark, Mark::Best | Mark::Baseline | Mark::Tied);
+    let word = if is_named { mark.row().map_or("", |row| row.label) } else { "" };
     let settings = studied.study.settings(&trial.config).line();
     Some(Bar {
         trial: trial.number,

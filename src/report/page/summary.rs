@@ -264,9 +264,8 @@ fn interval_words(speedup: Estimate) -> String {
 
 fn memory_card(measurement: &Measurement) -> Option<Card> {
     let value = show_bytes(measurement.memory.peak_bytes?);
-    let note = measurement
-        .memory_headroom()
-        .map_or_else(|| "at the peak".to_owned(), |free| format!("at the peak; {} % free", show_number(free * 100.0)));
+    let free = measurement.memory_headroom().map(|free| format!("; {} % free", show_number(free * 100.0)));
+    let note = format!("at the peak{}", free.unwrap_or_default());
     Some(Card { label: "Memory", value, note })
 }
 
