@@ -111,8 +111,7 @@ fn text(
 /// Describes the objective: its goals, their weights and its constraints.
 fn objective_words(objective: &Objective) -> String {
     let way = |direction| if direction == Direction::Maximize { "largest" } else { "smallest" };
-    let goals: Vec<String> =
-        objective.goals().iter().map(|goal| format!("{} {}", way(goal.direction), goal.metric)).collect();
+    let goals: Vec<_> = objective.goals().iter().map(|it| format!("{} {}", way(it.direction), it.metric)).collect();
     let mut words = match objective.weights() {
         Some(weights) => {
             let parts = goals.iter().zip(weights).map(|(goal, weight)| format!("{goal} ({:.0} %)", weight * 100.0));

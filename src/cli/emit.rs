@@ -205,9 +205,7 @@ pub(super) fn check(format: &Format, spec: &Spec) -> Result<(), Failed> {
 fn write(format: &Format, chosen: &Chosen<'_>) -> Result<(), Failed> {
     let written = written(format, chosen)?;
     stdout::print(&written.text)?;
-    for note in &written.notes {
-        diagnostic::print_note(note);
-    }
+    written.notes.iter().for_each(|note| diagnostic::print_note(note));
     Ok(())
 }
 

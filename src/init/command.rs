@@ -253,8 +253,7 @@ fn shell_script(command: &Command, cwd: &Path) -> Option<String> {
     fs::File::open(cwd.join(file)).ok()?.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
     let text = String::from_utf8(bytes).ok()?;
     let first = text.lines().next().unwrap_or_default();
-    let has_shell =
-        first.starts_with("#!") && SHELLS.iter().any(|shell| first.split(['/', ' ']).any(|word| word == *shell));
+    let has_shell = first.starts_with("#!") && SHELLS.iter().any(|it| first.split(['/', ' ']).any(|word| word == *it));
     (is_shell || has_shell).then_some(text)
 }
 

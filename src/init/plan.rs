@@ -100,9 +100,7 @@ pub fn plan(found: &Found<'_>) -> Result<Plan, Unwritable> {
         has_loader: false,
     };
     planner.has_loader = planner.may_have_loader();
-    for knob in KNOBS {
-        planner.add(knob);
-    }
+    KNOBS.iter().for_each(|knob| planner.add(knob));
     planner.add_threads();
     planner.add_further_lines();
     planner.add_config();

@@ -91,8 +91,7 @@ fn precision(source: &Source) -> Option<&'static str> {
             _ => None,
         };
     }
-    let matmul =
-        source.named("set_float32_matmul_precision").first().and_then(|call| literal(call.positional.first()?));
+    let matmul = source.named("set_float32_matmul_precision").first().and_then(|it| literal(it.positional.first()?));
     Some(if matmul.is_some_and(|value| value != "highest") { "tf32" } else { "fp32" })
 }
 

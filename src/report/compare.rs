@@ -336,8 +336,7 @@ fn differences(a: &Side<'_>, b: &Side<'_>) -> Vec<String> {
     if shared_names(study_a, study_b).len() < ours.len().max(theirs.len()) {
         found.push("configs are compared by their shared parameters; if several match, the best counts".to_owned());
     }
-    let goals =
-        |study: &Study| study.objective.goals().iter().map(|goal| goal.metric.clone()).collect::<Vec<_>>().join(", ");
+    let goals = |of: &Study| of.objective.goals().iter().map(|goal| goal.metric.clone()).collect::<Vec<_>>().join(", ");
     if goals(study_a) != goals(study_b) {
         found.push(format!("A was searched for {} and B for {}", goals(study_a), goals(study_b)));
     }

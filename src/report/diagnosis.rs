@@ -46,20 +46,15 @@ pub fn diagnosis_text(examined: &Examined, occasion: &Occasion<'_>) -> String {
     page.line("device", occasion.device);
     page.line("measured", &measured(evidence));
     page.unless_empty("samples", &samples(evidence).unwrap_or_default());
-    for flaw in flaws(evidence) {
-        page.line("warning", &flaw);
-    }
-    for (label, content) in Account::of(evidence).iter().flat_map(bar::account_lines) {
-        page.line(label, &content);
-    }
+    flaws(evidence).iter().for_each(|flaw| page.line("warning", flaw));
+    let account = Account::of(evidence);
+    account.iter().flat_map(bar::account_lines).for_each(|(label, content)| page.line(label, &content));
     let parts = parts(evidence);
     if !parts.is_empty() {
         page.line("a step", &bar::drawn(&parts, columns.saturating_sub(INDENT)));
         page.line("", &pairs(&bar::legend(&parts), columns.saturating_sub(INDENT)));
     }
-    for (label, content) in device_lines(evidence) {
-        page.line(label, &content);
-    }
+    device_lines(evidence).iter().for_each(|(label, content)| page.line(label, content));
     page.unless_empty("ceiling", &ceiling(evidence).unwrap_or_default());
     page.unless_empty("ranks", &exchange(evidence).unwrap_or_default());
     page.add("");
@@ -271,9 +266,7 @@ fn probes(examined: &Examined, page: &mut Page) {
     }
     let elapsed = show_duration(examined.elapsed.max(Duration::from_millis(1)));
     page.line("probes", &format!("{}; {elapsed}", ran.join(", ")));
-    for reason in failed {
-        page.line("failed", &reason);
-    }
+    failed.iter().for_each(|reason| page.line("failed", reason));
     let left_out: Vec<String> =
         left_out.into_iter().map(|(reason, labels)| format!("{} ({reason})", labels.join(", "))).collect();
     page.unless_empty("not run", &left_out.join("; "));

@@ -259,8 +259,7 @@ mod tests {
         ])
         .unwrap();
         let config = |batch: i64, workers: i64| -> Config {
-            let settings: Settings =
-                [("batch_size", batch), ("workers", workers), ("prefetch", 2)].into_iter().collect();
+            let settings = Settings::from_iter([("batch_size", batch), ("workers", workers), ("prefetch", 2)]);
             let others = [("pin_memory", crate::model::Value::from(true)), ("precision", "bf16".into())];
             let all = settings.iter().map(|(name, value)| (name, value.clone())).chain(others);
             space.locate(&all.collect::<Settings>()).unwrap()

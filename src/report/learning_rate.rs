@@ -172,8 +172,7 @@ fn by_roles(study: &Study, step: Option<&StepTemplate>, baseline: &Config, best:
     let roles = roles(&study.space, step);
     let before = study.settings(baseline);
     let after = study.settings(&best.winner.config);
-    let batches: Vec<&str> =
-        roles.iter().filter(|(_, role)| *role == Role::Batch).map(|(name, _)| name.as_str()).collect();
+    let batches: Vec<&str> = roles.iter().filter(|(_, it)| *it == Role::Batch).map(|(name, _)| name.as_str()).collect();
     // If the space has a batch and a micro-batch, the whole batch counts.
     let batch = batches.iter().find(|name| !name.contains("micro")).or(batches.first())?;
     let product = |settings: &Settings, kinds: &[Role]| -> Option<f64> {

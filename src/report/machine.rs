@@ -226,9 +226,7 @@ fn gpu_lines(gpu: &GpuFacts, page: &mut Page) {
     page.unless_empty(" link", &links(gpu));
     page.unless_empty(" power", &gpu.power.map(power_words).unwrap_or_default());
     page.unless_empty(" used by", &users(gpu).unwrap_or_default());
-    for (at, words) in meters(gpu).iter().enumerate() {
-        page.line(if at == 0 { " meters" } else { "" }, words);
-    }
+    page.lines(" meters", meters(gpu));
 }
 
 fn mig_words(mig: &Mig) -> String {
@@ -360,8 +358,7 @@ mod tests {
             (0..8).map(move |index| Warning { rule, message: format!("GPU {index} {}", words(index)), cure }).collect()
         };
         let capped: Vec<Warning> = each("power_capped", &|_| "is limited to 600 W".to_owned(), "lift it");
-        let used: Vec<Warning> =
-            each("foreign_process", &|index| format!("is used by process {}", 100 + index), "end it");
+        let used: Vec<Warning> = each("foreign_process", &|gpu| format!("is used by process {}", 100 + gpu), "end it");
         let warnings = capped.into_iter().chain(used).collect();
         let driver = Some("580.95.05".to_owned());
         Machine { gpus, driver, host: host(), warnings, ..Machine::default() }

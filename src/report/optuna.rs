@@ -159,13 +159,9 @@ fn user_attributes(study: &Study, trial: &Trial, why: Option<&str>) -> Map<Strin
         add("infeasible", json!(reason));
     }
     let settings = study.settings(&trial.config);
-    for derived in study.space.derived() {
-        add(derived.name(), json!(settings.get(derived.name())));
-    }
+    study.space.derived().iter().for_each(|derived| add(derived.name(), json!(settings.get(derived.name()))));
     if let Some(measurement) = trial.outcome.measurement() {
-        for (name, value) in measured(measurement) {
-            add(&name, value);
-        }
+        measured(measurement).into_iter().for_each(|(name, value)| add(&name, value));
         for goal in study.objective.goals() {
             if let Some(estimate) = study.objective.estimate_of(&goal.metric, measurement) {
                 add(&goal.metric, json!(estimate.value));

@@ -50,8 +50,7 @@ pub(super) fn yaml(wanted: &Wanted<'_>) -> String {
     let results = claim.iter().map(|claim| (claim.clone(), "/mnt/results".to_owned()));
     let driver_mounts: Vec<(String, String)> = results.chain(mounts.iter().cloned()).collect();
     let driver = job("driver", "driver", wanted.driver_words(), &driver_mounts);
-    let workers =
-        (1..=options.workers).map(|number| job(&format!("worker-{number}"), "worker", wanted.worker_words(), mounts));
+    let workers = (1..=options.workers).map(|n| job(&format!("worker-{n}"), "worker", wanted.worker_words(), mounts));
     let resources = [
         (*gpus > 0).then(|| format!("nvidia.com/gpu: {gpus}")),
         options.cpu.as_ref().map(|cpu| format!("cpu: {}", quoted(cpu))),

@@ -25,9 +25,7 @@ impl Line {
     }
 
     pub(super) fn hear(&mut self, progress: &DuelProgress<'_>) {
-        for fallback in progress.fallbacks.iter().skip(self.fallbacks) {
-            self.show.say(fallback, Tone::Plain);
-        }
+        progress.fallbacks.iter().skip(self.fallbacks).for_each(|fallback| self.show.say(fallback, Tone::Plain));
         self.fallbacks = progress.fallbacks.len();
         self.show.note(&words(progress));
         // Without a terminal, a change of side alone prints no line, except in the warm-up.

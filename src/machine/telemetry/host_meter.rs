@@ -352,9 +352,7 @@ mod tests {
     #[test]
     fn processes_outside_are_read_once() {
         let machine = Machine::new();
-        for pid in 100..200 {
-            machine.process(pid, 1, [1, 0, 0, 0], None);
-        }
+        (100..200).for_each(|pid| machine.process(pid, 1, [1, 0, 0, 0], None));
         machine.process(1, 0, [1, 0, 0, 0], None);
         machine.process(300, 299, [1, 0, 0, 0], None);
         let mut meter = machine.meter();

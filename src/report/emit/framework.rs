@@ -96,9 +96,7 @@ impl Framework {
     pub(super) fn write_json(&self, chosen: &Chosen<'_>) -> Written {
         let (pairs, notes) = self.map(chosen);
         let mut object = Map::new();
-        for (key, value) in pairs {
-            insert(&mut object, &key, value);
-        }
+        pairs.into_iter().for_each(|(key, value)| insert(&mut object, &key, value));
         // Objects of scalars can always be serialised.
         Written { text: serde_json::to_string_pretty(&object).unwrap_or_default() + "\n", notes }
     }
@@ -147,9 +145,7 @@ fn yaml_lines(key: &str, value: &Json, depth: usize, text: &mut String) {
     match value {
         Json::Object(object) if !object.is_empty() => {
             *text += &format!("{indent}{key}:\n");
-            for (key, value) in object {
-                yaml_lines(key, value, depth + 1, text);
-            }
+            object.iter().for_each(|(key, value)| yaml_lines(key, value, depth + 1, text));
         }
         Json::Number(number) if number.is_f64() => {
             let number = yaml_float(number.as_f64().unwrap_or_default());

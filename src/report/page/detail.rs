@@ -79,15 +79,11 @@ fn measured(m: &Measurement, facts: &mut Facts) {
     let steps = format!("{} measured, {} of warm-up before them", m.timing.steps, m.timing.warmup_steps);
     facts.add("steps", &steps);
     facts.add_known("step time", m.timing.step_seconds.map(show_seconds));
-    for (phase, seconds) in &m.phase_seconds {
-        facts.add(phase, &show_seconds(*seconds));
-    }
+    m.phase_seconds.iter().for_each(|(phase, seconds)| facts.add(phase, &show_seconds(*seconds)));
     let of = m.memory.capacity_bytes.map(|bytes| format!(" of {}", show_bytes(bytes))).unwrap_or_default();
     facts.add_known("peak memory", m.memory.peak_bytes.map(|peak| format!("{}{of}", show_bytes(peak))));
     facts.add_known("parts of memory", MemoryParts::of(m).map(|parts| parts.words()));
-    for (name, number) in &m.metrics {
-        facts.add(name, &show_number(*number));
-    }
+    m.metrics.iter().for_each(|(name, number)| facts.add(name, &show_number(*number)));
     facts.add_known("left out", Some(left_out(Some(m))).filter(|words| !words.is_empty()));
     facts.add_known("numerics", m.numerics.as_ref().map(shown_numerics));
     let mut label = "GPU";
