@@ -36,6 +36,10 @@ macro_rules! plain_key {
 }
 pub(super) use plain_key;
 
+/// What several frameworks leave to the script.
+pub(super) const LOADER: &str = "it belongs to the script's DataLoader";
+pub(super) const TF32: &str = "write torch.set_float32_matmul_precision(\"high\") in the script";
+
 pub(super) fn precision(value: &Value) -> Result<Precision, String> {
     let named = match value {
         Value::Text(text) => Precision::named(text),

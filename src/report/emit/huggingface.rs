@@ -3,7 +3,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::framework::{Framework, Key, plain_key, precision};
+use super::framework::{Framework, Key, LOADER, TF32, plain_key, precision};
 use super::knob::{Knob, entries};
 use super::{Chosen, Written};
 use crate::model::{Precision, Value};
@@ -88,9 +88,7 @@ pub(super) const ACCELERATE: Framework = Framework {
                     Precision::Bf16 => "bf16",
                     Precision::Fp16 => "fp16",
                     Precision::Fp8 => "fp8",
-                    Precision::Tf32 => {
-                        return Err("write torch.set_float32_matmul_precision(\"high\") in the script".to_owned());
-                    }
+                    Precision::Tf32 => return Err(TF32.to_owned()),
                 };
                 Ok(vec![("mixed_precision", json!(name))])
             },
@@ -129,8 +127,6 @@ pub(super) const ACCELERATE: Framework = Framework {
         (Knob::ZeroStage, "it belongs into the DeepSpeed configuration: see --format deepspeed"),
     ],
 };
-
-const LOADER: &str = "it belongs to the script's DataLoader";
 
 pub(super) fn write_accelerate(chosen: &Chosen<'_>) -> Written {
     let (entries, _) = entries(chosen);
