@@ -163,8 +163,7 @@ enum Named {
 const WAYS: &str =
     "write settings such as batch_size=64,workers=4, the number of a trial such as 12, `baseline` or `best`";
 
-/// Reads the config that the argument `text` names. `search` is the folder of the spec's earlier search, and is read
-/// only if the argument is `best` or the number of a trial.
+/// Reads the config that `text` names, from the folder `search` if it is `best` or the number of a trial.
 fn contender(spec: &Spec, search: &Path, (side, text): (&str, &str)) -> Result<Contender, Failed> {
     let usage = |message: String| Failed::usage(format!("{side} `{text}`: {message}"));
     let changed = |text: String| usage(text).hint("the spec has changed since that search; name the settings instead");

@@ -191,8 +191,7 @@ fn way(plan: &Plan, parameter: &Planned) -> String {
     }
 }
 
-/// Writes only settings that the command states, and the batch size if the samples of a step follow from it. The first probe observes
-/// the rest by running the unmodified job.
+/// Writes the settings that the command states, and a batch size that follows. The first probe observes the rest.
 fn write_baseline(plan: &Plan, frame: &Frame<'_>, out: &mut String) {
     let counts_batches = match &frame.rate {
         Rate::Adapter(_) => plan.samples_per_step.is_some(),

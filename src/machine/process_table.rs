@@ -71,8 +71,7 @@ pub(crate) fn numbers(list: &str) -> BTreeSet<u32> {
     list.trim().split(',').filter_map(range).flatten().collect()
 }
 
-/// Returns the start time of a process in clock ticks since boot (field 22 of `/proc/PID/stat`, proc(5)). It
-/// distinguishes the process from a later process with the same number.
+/// Returns a process's start in clock ticks since boot (proc(5)); a later process with its number has another.
 pub(crate) fn started(pid: u32) -> Option<u64> {
     const START_TIME: usize = 22;
     Stat::of(pid)?.number(START_TIME)

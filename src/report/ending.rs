@@ -148,8 +148,7 @@ impl Few {
     }
 }
 
-/// Returns lines about the exchange between ranks, and settings that are unchanged, unverified or without a difference;
-/// without details, only the unverified settings.
+/// Returns lines about the exchange between ranks and about settings; without details, only about unverified settings.
 fn settings_lines(study: &Study, best: &Best, has_details: bool) -> Vec<String> {
     let settings = study.settings(&best.winner.config);
     let unverified = arrival::unverified(&study.space, &settings, &best.winner.measurement);

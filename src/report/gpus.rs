@@ -190,8 +190,7 @@ impl MemoryParts {
     }
 }
 
-/// Returns the process's memory, as the driver lists it, minus the allocator's reserved memory. `None` unless one
-/// process used one GPU, or if the difference is negative.
+/// Returns the process's memory minus the allocator's. `None` unless one process used one GPU, or if it is negative.
 fn context(measurement: &Measurement, reserved_bytes: u64) -> Option<u64> {
     let [gpu] = measurement.machine.gpus.as_slice() else { return None };
     let own = gpu.readings.get(&Metric::MemoryOwn)?.value;

@@ -196,8 +196,7 @@ fn measured(measurement: &Measurement) -> Vec<(String, Json)> {
     found
 }
 
-/// Formats seconds of Unix time as ISO 8601 in UTC, to the microsecond. The date is computed by `civil_from_days` of Howard
-/// Hinnant, "chrono-compatible low-level date algorithms".
+/// Formats seconds of Unix time as ISO 8601 in UTC, with `civil_from_days` of Howard Hinnant's date algorithms.
 fn timestamp(seconds: f64) -> String {
     let micros = (seconds.clamp(0.0, 1e11) * 1e6).round() as i64;
     let (seconds, micros) = (micros.div_euclid(1_000_000), micros.rem_euclid(1_000_000));

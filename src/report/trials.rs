@@ -111,8 +111,7 @@ fn measured_columns() -> Vec<Column<'static>> {
     ]
 }
 
-/// Returns the columns of values that only some studies have. These are the GPUs, the energy and cost of a sample, the
-/// score, the front, the phases and the step's own metrics.
+/// Returns the columns that only some studies have: GPUs, energy, cost, score, front, phases and own metrics.
 fn found_columns(study: &Study) -> Vec<Column<'_>> {
     let objective = &study.objective;
     let measurements = || study.history.trials().iter().filter_map(|trial| trial.outcome.measurement());

@@ -120,8 +120,7 @@ fn filled(template: &str, parts: &[(&str, &str)]) -> String {
     text
 }
 
-/// Returns a random number that no author of the shown text can predict, for the Content-Security-Policy. Its source is
-/// the random keys of the standard library's hash maps.
+/// Returns a number for the Content-Security-Policy that no author of a text can predict: a hash map's random keys.
 fn nonce() -> String {
     let word = || RandomState::new().hash_one(0_u8);
     format!("{:016x}{:016x}", word(), word())
