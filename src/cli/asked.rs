@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use gputune::model::{Measurement, Parameter, SAMPLES_PER_SECOND, Settings, Value, quantity};
+use gputune::model::{
+    Config, LocateError, Measurement, Parameter, SAMPLES_PER_SECOND, Settings, Space, Value, quantity,
+};
 use gputune::report::emit::Format;
 use gputune::search::{STRATEGIES, strategy::Entry};
 use gputune::spec::{Spec, suggestion};
@@ -98,26 +100,23 @@ impl Asked {
 
     /// Gives each parameter of `--set` its only setting, in the space and in a stated baseline.
     fn keep(&self, spec: &mut Spec) -> Result<(), Failed> {
-        let mut kept: Vec<(String, Value)> = Vec::new();
-        for (name, text) in &self.set {
-            let parameters = spec.space.parameters();
+        let kept = settings(&spec.space, &self.set)?;
+        let parameters = spec.space.parameters();
+        for (name, value) in kept.iter() {
             let parameter = spec.space.parameter_index(name).map(|at| &parameters[at]).ok_or_else(|| {
                 Failed::usage(format!("the spec has no parameter `{name}`"))
                     .hint(suggestion(name, parameters.iter().map(Parameter::name)))
             })?;
-            let value = value(Some(parameter), text);
-            if parameter.level(&value).is_none() {
+            if parameter.level(value).is_none() {
                 return Err(Failed::usage(format!("`{name}` has no setting {value}"))
                     .hint(format!("the spec has {}", parameter.summary())));
             }
-            kept.push((name.clone(), value));
         }
-        let kept: Settings = kept.into_iter().collect();
         let level = |parameter: &Parameter| kept.get(parameter.name()).and_then(|value| parameter.level(value));
         spec.space = spec.space.with_only(level).map_err(|error| Failed::because(Exit::Usage, &error))?;
         if let Some(baseline) = &mut spec.baseline {
             let with = |(name, value): (&str, _)| (name.to_owned(), kept.get(name).unwrap_or(value).clone());
-            *baseline = baseline.iter().map(with).collect();
+            *baseline = located(&spec.space, baseline.iter().map(with).collect(), &kept)?.0;
         }
         Ok(())
     }
@@ -156,4 +155,82 @@ pub(super) fn value(parameter: Option<&Parameter>, text: &str) -> Value {
     let plain = Value::Text(text.to_owned());
     let has = |value: &Value| parameter.is_some_and(|parameter| parameter.level(value).is_some());
     if !has(&read) && has(&plain) { plain } else { read }
+}
+
+/// Returns the settings of `--set`.
+///
+/// # Errors
+/// A parameter is set twice.
+pub(super) fn settings(space: &Space, set: &[(String, String)]) -> Result<Settings, Failed> {
+    let mut read: Vec<(String, Value)> = Vec::new();
+    for (name, text) in set {
+        if read.iter().any(|(known, _)| known == name) {
+            return Err(Failed::usage(format!("`{name}` is set twice")).hint("give each parameter once"));
+        }
+        let parameter = space.parameter_index(name).map(|at| &space.parameters()[at]);
+        read.push((name.clone(), value(parameter, text)));
+    }
+    Ok(read.into_iter().collect())
+}
+
+/// Returns settings and their config. Drops the parameters that other settings make inactive.
+///
+/// # Errors
+/// The settings are not in the space, or a parameter of `set` is inactive.
+pub(super) fn located(space: &Space, mut settings: Settings, set: &Settings) -> Result<(Settings, Config), Failed> {
+    loop {
+        let error = match space.locate(&settings) {
+            Ok(config) => return Ok((settings, config)),
+            Err(error) => error,
+        };
+        let hint = match &error {
+            LocateError::Inactive { name, .. } if set.get(name).is_none() => {
+                settings = settings.without(&[name.as_str()]);
+                continue;
+            }
+            LocateError::Inactive { .. } => "also set the parameters that its condition names".to_owned(),
+            LocateError::UnknownName(name) => suggestion(name, space.parameters().iter().map(Parameter::name)),
+            LocateError::UnknownValue { .. } => "add it to the parameter's settings in the spec".to_owned(),
+            LocateError::Forbidden { .. } => {
+                return Err(Failed::usage(format!("{error}: {}", settings.line())).hint("set more parameters"));
+            }
+            _ => return Err(Failed::usage(error.to_string())),
+        };
+        return Err(Failed::usage(error.to_string()).hint(hint));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        asked: Asked,
+    }
+
+    #[test]
+    fn kept_settings_replace_those_of_a_stated_baseline() {
+        const SPEC: &str = "step.command = [\"train\", \"{batch_size}\", \"{workers}\"]\n\
+            space.batch_size.values = [8, 16]\n\
+            space.workers.values = [0, 2, 4]\n\
+            space.prefetch = { values = [2, 4], when = \"workers > 0\" }\n\
+            baseline = { batch_size = 8, workers = 2, prefetch = 4 }\n";
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("spec.toml");
+        std::fs::write(&path, SPEC).unwrap();
+        let kept = |set: &[&str]| {
+            let words = ["search"].into_iter().chain(set.iter().flat_map(|set| ["--set", *set]));
+            let spec = Line::parse_from(words).asked.applied(Spec::load(&path).unwrap());
+            spec.map(|spec| spec.baseline.unwrap().line()).map_err(Failed::message)
+        };
+        assert_eq!(kept(&["workers=4"]).unwrap(), "batch_size=8 workers=4 prefetch=4");
+        // Without workers, the baseline's `prefetch` is inactive.
+        assert_eq!(kept(&["workers=0"]).unwrap(), "batch_size=8 workers=0");
+        assert_eq!(kept(&["workers=2", "workers=4"]).unwrap_err(), "`workers` is set twice");
+        assert!(kept(&["workers=0", "prefetch=2"]).unwrap_err().starts_with("`prefetch` is not active here"));
+    }
 }

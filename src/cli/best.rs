@@ -5,6 +5,7 @@ use std::path::Path;
 use gputune::init::edits::{edits, file_edits};
 use gputune::machine::{Ceilings, Device, ceilings};
 use gputune::model::{FLOPS, GpuUse, Measurement, Settings, Space};
+use gputune::probe::adapter::{Applied, Apply};
 use gputune::probe::{CommandProber, StepTemplate};
 use gputune::report::{self, BestReport, Compute, LearningRate, emit::Run};
 use gputune::search::{Study, WarmStart};
@@ -68,7 +69,7 @@ fn with_compute(best: BestReport, study: &Study, template: &StepTemplate, device
     let other = other.map(|baseline| (&baseline.measurement, study.settings(&baseline.config)));
     let winner = match &other {
         Some((baseline, settings)) => {
-            counted_by(baseline, &found.winner.measurement, || has_same_work(template, settings, &best.config))
+            counted_by(baseline, &found.winner.measurement, || has_same_work(&template.apply, settings, &best.config))
         }
         None => found.winner.measurement.clone(),
     };
@@ -90,11 +91,12 @@ fn counted_by(other: &Measurement, own: &Measurement, is_same_work: impl FnOnce(
     own
 }
 
-/// Returns true if two configs differ only in settings of the hook. These are assumed not to change the operations of a
-/// sample, although `torch.checkpoint` repeats some operations.
-fn has_same_work(template: &StepTemplate, settings: &Settings, others: &Settings) -> bool {
-    let by_hook = |name: &str| template.apply.applied.iter().any(|it| it.parameter == name && it.is_by_hook());
-    settings.iter().all(|(name, value)| others.get(name) == Some(value) || by_hook(name))
+/// Returns true if two configs differ only in settings of the hook that do not change the operations of a sample.
+/// `torch.checkpoint` changes them: the backward pass repeats operations.
+fn has_same_work(apply: &Apply, settings: &Settings, others: &Settings) -> bool {
+    let keeps_work = |applied: &Applied| applied.is_by_hook() && applied.name != "torch.checkpoint";
+    let may_differ = |name: &str| apply.applied.iter().any(|applied| applied.parameter == name && keeps_work(applied));
+    settings.iter().all(|(name, value)| others.get(name) == Some(value) || may_differ(name))
 }
 
 /// Returns the measured ceilings of a GPU that trained, or of another GPU of the same model.
@@ -105,6 +107,9 @@ pub(super) fn known_ceilings(device: &Device, gpus: &[GpuUse]) -> Option<Ceiling
 
 #[cfg(test)]
 mod tests {
+    use gputune::model::Value;
+    use gputune::probe::adapter::Target;
+
     use super::*;
 
     fn measured(samples: f64, flops: Option<f64>) -> Measurement {
@@ -123,5 +128,25 @@ mod tests {
         assert_eq!(flops(measured(32.0, None), true), Some(320.0));
         assert_eq!(flops(measured(32.0, None), false), None);
         assert_eq!(flops(measured(32.0, Some(7.0)), true), Some(7.0));
+    }
+
+    #[test]
+    fn checkpointing_is_other_work_and_compilation_is_the_same_work() {
+        let applied = |(parameter, name): (&str, &str)| Applied {
+            parameter: parameter.to_owned(),
+            name: name.to_owned(),
+            target: Target::parse(name).unwrap(),
+            argument: None,
+        };
+        let targets = [("compile", "torch.compile"), ("saves", "torch.checkpoint")].map(applied);
+        let apply = Apply { applied: targets.into(), ..Apply::default() };
+        let settings = |compile: bool, saves: bool, width: i64| -> Settings {
+            let values = [Value::from(compile), Value::from(saves), Value::from(width)];
+            ["compile", "saves", "width"].into_iter().zip(values).collect()
+        };
+        let baseline = settings(false, false, 8);
+        assert!(has_same_work(&apply, &baseline, &settings(true, false, 8)));
+        assert!(!has_same_work(&apply, &baseline, &settings(false, true, 8)));
+        assert!(!has_same_work(&apply, &baseline, &settings(false, false, 16)));
     }
 }

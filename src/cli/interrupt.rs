@@ -13,7 +13,7 @@ use gputune::search::Conditions;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::exit::Failed;
+use super::exit::{Exit, Failed};
 
 /// Makes this process the parent of all processes of its probes, and returns the flag of [`stop_flag`].
 pub(super) fn before_probes() -> io::Result<Arc<AtomicBool>> {
@@ -64,7 +64,7 @@ fn leave() {
     super::live::restore();
     // Continues stopped supervisors, so that they notice that gputune is gone.
     supervisor::wake_all();
-    std::process::exit(130)
+    std::process::exit(Exit::Interrupted.code().into())
 }
 
 /// The time between two checks for edits.
@@ -121,18 +121,39 @@ impl Edits {
 }
 
 impl Watched {
-    /// Returns the name of the file if its text has changed. A missing file counts as unchanged: an
-    /// editor may be saving it.
+    /// Returns the name of the file if its text has changed. A file that cannot be read counts as unchanged, and is read
+    /// again the next time: an editor may be saving it.
     fn changed(&mut self) -> Option<String> {
         let now = written(&self.path)?;
         if self.written == Some(now) {
             return None;
         }
+        let text = fs::read(&self.path).ok()?;
         self.written = Some(now);
-        (fs::read(&self.path).ok()? != self.text).then(|| self.name.clone())
+        (text != self.text).then(|| self.name.clone())
     }
 }
 
 fn written(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).ok()?.modified().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_found_after_a_read_that_failed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("train.py");
+        fs::create_dir(&path).unwrap();
+        let mut watched =
+            Watched { path: path.clone(), name: "train.py".to_owned(), text: b"old".into(), written: None };
+        assert_eq!(watched.changed(), None, "a folder cannot be read");
+        assert_eq!(watched.written, None);
+        fs::remove_dir(&path).unwrap();
+        fs::write(&path, "new").unwrap();
+        assert_eq!(watched.changed(), Some("train.py".to_owned()));
+        assert_eq!(watched.changed(), None);
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use gputune::model::{Config, Event, Judgement, LocateError, Outcome, Parameter, Settings, Space, Value};
+use gputune::model::{Config, Event, Judgement, Outcome, Settings, Space};
 use gputune::probe::{CommandProber, Effort};
 use gputune::report;
 use gputune::search::{Budget, Recovered, StopReason, Tuner};
@@ -90,40 +90,9 @@ pub(super) fn run(args: &Args) -> super::Result {
 
 /// Returns the config with the settings `set`; others are as in the baseline, or else in the space's first config.
 pub(super) fn chosen(space: &Space, baseline: Option<&Settings>, set: &[(String, String)]) -> Result<Config, Failed> {
-    let mut wanted: Vec<(String, Value)> = Vec::new();
-    for (name, text) in set {
-        if wanted.iter().any(|(known, _)| known == name) {
-            return Err(Failed::usage(format!("`{name}` is set twice")).hint("give each parameter once"));
-        }
-        let parameter = space.parameter_index(name).map(|at| &space.parameters()[at]);
-        wanted.push((name.clone(), asked::value(parameter, text)));
-    }
+    let set = asked::settings(space, set)?;
     let start = baseline.cloned().or_else(|| space.first().map(|config| space.settings(&config).chosen(space)));
-    let is_set = |name: &str| wanted.iter().any(|(known, _)| known == name);
-    let others = start.iter().flat_map(Settings::iter).filter(|(name, _)| !is_set(name));
-    let mut rest: Vec<(String, Value)> = others.map(|(name, value)| (name.to_owned(), value.clone())).collect();
-    loop {
-        let settings: Settings = wanted.iter().chain(&rest).cloned().collect();
-        let error = match space.locate(&settings) {
-            Ok(config) => return Ok(config),
-            Err(error) => error,
-        };
-        let hint = match &error {
-            // A requested setting may make a setting of the baseline inactive.
-            LocateError::Inactive { name, .. } if !is_set(name) => {
-                rest.retain(|(known, _)| known != name);
-                continue;
-            }
-            LocateError::Inactive { .. } => "also set the parameters that its condition names".to_owned(),
-            LocateError::UnknownName(name) => {
-                gputune::spec::suggestion(name, space.parameters().iter().map(Parameter::name))
-            }
-            LocateError::UnknownValue { .. } => "add it to the parameter's settings in the spec".to_owned(),
-            LocateError::Forbidden { .. } => {
-                return Err(Failed::usage(format!("{error}: {}", settings.line())).hint("set more parameters"));
-            }
-            _ => return Err(Failed::usage(error.to_string())),
-        };
-        return Err(Failed::usage(error.to_string()).hint(hint));
-    }
+    let rest = start.iter().flat_map(Settings::iter).filter(|(name, _)| set.get(name).is_none());
+    let settings = set.iter().chain(rest).map(|(name, value)| (name.to_owned(), value.clone())).collect();
+    Ok(asked::located(space, settings, &set)?.1)
 }

@@ -164,7 +164,7 @@ fn tell(
     if !quiet {
         say!("{}", report::terminal(study, best, (folder, first_run), screen));
     }
-    print_warnings(study, device);
+    print_warnings(study, device, quiet);
     if quiet && (best.is_none() || study.cannot_tell()) {
         say!("{}", screen.lay_out(&report::verdict(study)));
     }
@@ -337,7 +337,7 @@ fn write_results(
 }
 
 /// Prints the warnings about all measurements of a search, then the warnings about its best config.
-fn print_warnings(study: &Study, device: &Device) {
+fn print_warnings(study: &Study, device: &Device, quiet: bool) {
     let trials = study.history.trials().iter();
     let measured: Vec<&Measurement> = trials.filter_map(|trial| trial.outcome.measurement()).collect();
     let has_no_memory = !measured.is_empty() && measured.iter().all(|run| run.memory.peak_bytes.is_none());
@@ -349,18 +349,18 @@ fn print_warnings(study: &Study, device: &Device) {
         format!("{words}: that is what samples are here. If they are not, set `samples_per_step` in [step]")
     });
     let early = measured.iter().find_map(|run| run.facts.text(ENDED_EARLY)).map(str::to_owned);
-    let of_winner = study.best().map(|best| warnings_of(study, &best.winner)).unwrap_or_default();
+    let of_winner = study.best().map(|best| warnings_of(study, &best.winner, quiet)).unwrap_or_default();
     let all = no_memory.into_iter().chain(crowded(&measured)).chain(mismatch).chain(early).chain(of_winner);
     all.for_each(|warning| diagnostic::print_warning(&warning));
 }
 
-/// Returns the warnings about a config. For the baseline, warnings about its first measurement are left out: the search
-/// printed them after that probe.
-fn warnings_of(study: &Study, named: &Ranked) -> Vec<String> {
+/// Returns the warnings about a config. For the baseline, warnings about its first measurement are left out, unless the
+/// search is quiet: the search printed them after that probe.
+fn warnings_of(study: &Study, named: &Ranked, quiet: bool) -> Vec<String> {
     let measurement = &named.measurement;
     let run = measurement.run_seconds(&study.objective);
     let mut runs = study.history.of(&named.config).filter_map(|trial| trial.outcome.measurement()).peekable();
-    let first = runs.peek().copied().filter(|_| study.baseline.as_ref() == Some(&named.config));
+    let first = runs.peek().copied().filter(|_| !quiet && study.baseline.as_ref() == Some(&named.config));
     let mut warnings = measurement.warnings(run, runs.any(Measurement::grows_beyond_an_epoch));
     if let Some(first) = first {
         let known = first.warnings(first.run_seconds(&study.objective), false);

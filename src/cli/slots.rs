@@ -1,6 +1,7 @@
 //! Makes the probers of a search: for the whole machine, for each slot, or for other nodes.
 
 use std::path::Path;
+use std::thread;
 
 use gputune::diagnosis::{Around, is_about_exchange};
 use gputune::machine::{Allocation, Device};
@@ -190,15 +191,27 @@ fn on_nodes(nodes: Vec<Node>, space: Space, out: &Path, quiet: bool) -> Tuner<'s
 }
 
 fn started(commands: Vec<OnNode>, hello: &Hello) -> Result<Vec<Node>, Failed> {
-    let started: Vec<Result<Node, WorkerError>> = std::thread::scope(|scope| {
+    let started: Vec<_> = thread::scope(|scope| {
         let start = |(host, command): OnNode| {
-            let hello = hello.clone();
-            scope.spawn(move || Node::start(&host, command, hello))
+            let (hello, name) = (hello.clone(), host.clone());
+            (name, scope.spawn(move || Node::start(&host, command, hello)))
         };
         let starting: Vec<_> = commands.into_iter().map(start).collect();
-        starting.into_iter().filter_map(|node| node.join().ok()).collect()
+        starting.into_iter().map(|(host, node)| (host, node.join())).collect()
     });
-    started.into_iter().map(|node| node.map_err(Failed::from)).collect()
+    started.into_iter().map(|(host, node)| joined(&host, node)).collect()
+}
+
+/// Returns the result of a thread that starts a worker.
+///
+/// # Errors
+/// The worker did not start, or the thread panicked.
+fn joined<T>(host: &str, result: thread::Result<Result<T, WorkerError>>) -> Result<T, Failed> {
+    match result {
+        Ok(started) => started.map_err(Failed::from),
+        // The panic's message is already on standard error.
+        Err(_) => Err(Failed::impossible(format!("gputune panicked when it started the worker on {host}"))),
+    }
 }
 
 /// Returns the device that all nodes have: a measurement on one device says nothing about another.
@@ -211,4 +224,17 @@ fn common_device(nodes: &[Node]) -> Result<Device, Failed> {
     let (its, others) = (named(&first), named(&other.welcome().device));
     let message = format!("the nodes have different devices: {one} has {its}, {host} {others}");
     Err(Failed::impossible(message).hint("ask for nodes of one kind, by --constraint or a --gres with a type"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_a_starting_thread_is_an_error() {
+        assert_eq!(joined("node1", Ok(Ok(1))).unwrap(), 1);
+        let failed = joined::<u32>("node2", Err(Box::new("lost"))).unwrap_err();
+        assert_eq!(failed.exit(), Exit::Impossible);
+        assert_eq!(failed.message(), "gputune panicked when it started the worker on node2");
+    }
 }

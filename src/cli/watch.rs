@@ -189,8 +189,9 @@ impl Watch {
             let life = self.life();
             let is_over = matches!(life, Life::Ended(_) | Life::Died);
             match &self.status {
+                _ if once && life == Life::Awaited => return Err(self.nothing_yet()),
                 Some(status) if is_new || is_over => stdout::stream_json(&state(status, &life))?,
-                None if once => return Err(self.nothing_yet()),
+                None if once || is_over => return Err(self.no_status()),
                 _ => {}
             }
             if once || is_over || quit.load(Ordering::Relaxed) {
@@ -203,6 +204,11 @@ impl Watch {
     fn nothing_yet(&self) -> Failed {
         let hint = format!("wait for it: gputune watch {}", paths::word(&self.dir));
         Failed::usage(format!("no search has started in {}", self.dir.display())).hint(hint)
+    }
+
+    fn no_status(&self) -> Failed {
+        let message = format!("{} has no status.json that this gputune can read", self.dir.display());
+        Failed::usage(message).hint(format!("read its journal: gputune watch {} --once", paths::word(&self.dir)))
     }
 
     /// Follows the search to its end.

@@ -101,10 +101,11 @@ fn dialled(args: &Args, (address, file): (&str, &Path), allocation: Option<Alloc
         let stream = dial(address, &token, args.wait, |error| {
             say!("{}; trying for {} s", Failed::because(Exit::Impossible, error).message(), args.wait.as_secs());
         })?;
-        match served(args, stream, allocation)?.code() {
-            Some(0) => return Ok(Exit::Found),
+        let code = served(args, stream, allocation)?.code();
+        match code.and_then(|code| u8::try_from(code).ok()).and_then(Exit::with_code) {
+            Some(Exit::Found) => return Ok(Exit::Found),
             // The serving process has reported why.
-            Some(3) => return Ok(Exit::Impossible),
+            Some(Exit::Impossible) => return Ok(Exit::Impossible),
             _ if args.again => say!("the connection to {address} has ended; dialling again"),
             _ => {
                 let message = format!("the connection to {address} has ended before the search did");

@@ -32,6 +32,8 @@ const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "fish"];
 pub struct Command {
     /// Program and arguments.
     pub words: Vec<String>,
+    /// The index of the program behind runners such as `srun -n 1`.
+    program_at: usize,
     /// The index of the script among the words.
     script_at: Option<usize>,
     /// True if the command names the script as a module, after `-m`.
@@ -43,7 +45,7 @@ pub struct Command {
     wrapped: Option<Wrapped>,
 }
 
-/// The launcher or interpreter must begin within the first 6 words (own choice).
+/// The launcher or interpreter must begin within the first 6 words behind the runners (own choice).
 const FRONT: usize = 6;
 
 impl Command {
@@ -52,21 +54,22 @@ impl Command {
         if words.first().is_some_and(|first| first.ends_with(".py") && !first.starts_with('-')) {
             words.insert(0, python.to_owned());
         }
-        let plain: Vec<&str> = words.iter().map(|word| base(word)).collect();
+        let program_at = Some(front(&words)).filter(|&at| at < words.len()).unwrap_or(0);
+        let plain: Vec<&str> = words.iter().skip(program_at).map(|word| base(word)).collect();
         let launched = LAUNCHERS.iter().find_map(|launcher| {
             let at = plain.windows(launcher.words.len()).take(FRONT).position(|window| window == launcher.words)?;
-            Some((launcher, at))
+            Some((launcher, program_at + at))
         });
         let script = words.iter().position(|word| word.ends_with(".py") && !word.starts_with('-'));
         let behind = launched.map(|(launcher, at)| at + launcher.words.len());
-        let module = module_at(&words, behind);
+        let module = module_at(&words, program_at, behind);
         let (script_at, is_module) = match (script, module) {
             (Some(script), Some(module)) if module < script => (Some(module), true),
             (Some(script), _) => (Some(script), false),
             (None, module) => (module, module.is_some()),
         };
         let (launcher, launcher_at) = launched.map_or((None, 0), |(launcher, at)| (Some(launcher), at));
-        Self { words, script_at, is_module, launcher, launcher_at, wrapped: None }
+        Self { words, program_at, script_at, is_module, launcher, launcher_at, wrapped: None }
     }
 
     /// Returns the training command: the command in the shell script, or this command.
@@ -100,7 +103,7 @@ impl Command {
 
     /// Returns the script as the command names it, or the program.
     pub fn name(&self) -> &str {
-        let at = self.script_at.unwrap_or(0);
+        let at = self.script_at.unwrap_or(self.program_at);
         self.words.get(at).map_or("", String::as_str)
     }
 
@@ -111,7 +114,7 @@ impl Command {
 
     /// Returns the index of the script's first argument.
     pub fn told_at(&self) -> usize {
-        self.script_at.map_or(1, |at| at + 1)
+        self.script_at.unwrap_or(self.program_at) + 1
     }
 
     /// Returns the number of processes of the script on this machine; 1 if the command does not state it.
@@ -128,7 +131,8 @@ impl Command {
 
     /// Returns true if arguments can be appended. They cannot be appended to the command line of a shell, which is a single word.
     pub fn takes_arguments(&self) -> bool {
-        self.wrapped.as_ref().map_or_else(|| !is_shell_line(&self.words), |wrapped| wrapped.forwards)
+        let is_line = || is_shell_line(self.words.get(self.program_at..).unwrap_or_default());
+        self.wrapped.as_ref().map_or_else(|| !is_line(), |wrapped| wrapped.forwards)
     }
 
     /// Returns the command that prints the help. It runs the script without its launcher and options, but keeps the words before
@@ -159,9 +163,11 @@ impl Command {
 }
 
 /// Returns the index of a module's name, after `-m` of an interpreter, of `uv run` or of the launcher before `behind`.
-fn module_at(words: &[String], behind: Option<usize>) -> Option<usize> {
-    let python = words.iter().take(FRONT).position(|word| is_python(word)).map(|at| at + 1);
-    let runner = words.windows(2).take(FRONT).position(|pair| base(&pair[0]) == "uv" && pair[1] == "run");
+fn module_at(words: &[String], program_at: usize, behind: Option<usize>) -> Option<usize> {
+    let front = words.get(program_at..).unwrap_or_default();
+    let python = front.iter().take(FRONT).position(|word| is_python(word)).map(|at| program_at + at + 1);
+    let is_uv = |pair: &[String]| base(&pair[0]) == "uv" && pair[1] == "run";
+    let runner = front.windows(2).take(FRONT).position(is_uv).map(|at| program_at + at);
     let from = behind.or(python).or(runner)?;
     let is_module = |word: &String| matches!(word.as_str(), "-m" | "--module");
     let at = words.iter().skip(from).position(is_module).map(|at| from + at + 1)?;
@@ -180,7 +186,7 @@ const MOST_BYTES: u64 = 64 * 1024;
 /// Programs that run the command after them unchanged.
 const RUNNERS: &[&str] = &[
     "exec", "nohup", "time", "command", "env", "nice", "ionice", "timeout", "stdbuf", "setsid", "taskset", "numactl",
-    "srun", "mpirun", "mpiexec",
+    "srun", "mpirun", "mpiexec", "sudo",
 ];
 /// Words of the shell itself in front of a command.
 const KEYWORDS: &[&str] = &["if", "then", "else", "while", "do", "{", "!", "export"];
@@ -246,9 +252,10 @@ impl Command {
 
 /// Returns the text of the shell script that a command names.
 fn shell_script(command: &Command, cwd: &Path) -> Option<String> {
-    let program = command.words.first()?;
+    let program = command.words.get(command.program_at)?;
     let is_shell = SHELLS.contains(&base(program));
-    let file = if is_shell { command.words.get(1).filter(|word| !word.starts_with('-'))? } else { program };
+    let argument = command.words.get(command.program_at + 1);
+    let file = if is_shell { argument.filter(|word| !word.starts_with('-'))? } else { program };
     let mut bytes = Vec::new();
     fs::File::open(cwd.join(file)).ok()?.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
     let text = String::from_utf8(bytes).ok()?;
@@ -262,7 +269,7 @@ fn trains(words: &[String], python: &str) -> Option<Wrapped> {
     let (all, own): (Vec<String>, Vec<String>) =
         words.iter().skip(front(words)).cloned().partition(|word| ALL_ARGUMENTS.contains(&word.as_str()));
     let command = Command::new(own, python);
-    command.script_word()?;
+    command.script_word().filter(|_| !is_shell_line(&command.words))?;
     Some(Wrapped { command: Box::new(command), forwards: !all.is_empty(), sets: Vec::new(), defaults: Vec::new() })
 }
 
@@ -287,8 +294,10 @@ fn front(words: &[String]) -> usize {
 /// Returns true if a word is known to begin a command that may train.
 fn is_program(word: &str) -> bool {
     let (name, is_script) = (base(word), word.ends_with(".py") && !word.starts_with('-'));
+    let is_shell = SHELLS.contains(&name) || word.ends_with(".sh") && !word.starts_with('-');
     let is_launcher = LAUNCHERS.iter().any(|launcher| launcher.words[0] == name && name != "-m");
-    is_script || is_launcher || is_python(word) || RUNNERS.contains(&name) || ENVIRONMENTS.contains(&name)
+    let is_known = is_script || is_shell || is_launcher || is_python(word);
+    is_known || RUNNERS.contains(&name) || ENVIRONMENTS.contains(&name)
 }
 
 /// Returns the folder of a `cd`, if the shell script states it.
@@ -429,6 +438,16 @@ mod tests {
             ("uv run torchrun --nproc-per-node=2 t.py", "t.py", torchrun, 2, "uv run python3 t.py --help"),
             ("./train --size 3", "./train", None, 1, "./train --help"),
             ("uv run train.py x=1", "train.py", None, 1, "uv run train.py x=1 --help"),
+            ("srun -n1 torchrun train.py", "train.py", Some("torchrun"), 1, "srun -n1 python3 train.py --help"),
+            (
+                "srun -N 1 -n 4 --gres gpu:1 --mem 0 torchrun --nproc-per-node=2 -m a.b",
+                "a.b",
+                Some("torchrun"),
+                2,
+                "srun -N 1 -n 4 --gres gpu:1 --mem 0 python3 -m a.b --help",
+            ),
+            ("sudo -E python train.py --lr 1", "train.py", None, 1, "sudo -E python train.py --help"),
+            ("sudo ./train --size 3", "./train", None, 1, "sudo ./train --help"),
         ] {
             let command = command(line);
             assert_eq!((command.name(), command.launcher(), command.ranks()), (name, launcher, ranks), "{line}");
@@ -454,6 +473,7 @@ mod tests {
             ("# python old.py\nexec python -m pkg.train 'a b'; echo done\n", "python -m pkg.train a b", false),
             ("srun -n 4 --gres gpu:1 python t.py", "python t.py", false),
             ("srun --ntasks=2 uv run t.py", "uv run t.py", false),
+            ("srun -n 2 bash -c 'python x.py'\nsudo -E python t.py", "python t.py", false),
             ("mpirun -x A=1 -np 4 -H a:4 ./t.py \"$@\"", "python3 ./t.py", true),
             ("A=1 env -u B C=2 /usr/bin/time -v nice -n 5 torchrun t.py", "torchrun t.py", false),
             ("exec -a name nohup timeout 10m python t.py &", "python t.py", false),
@@ -489,5 +509,9 @@ mod tests {
             assert_eq!(command.defaults("B"), defaults, "{text}");
         }
         assert_eq!(looked_into("./run.sh", "#!/bin/sh\ntouch ran\n").wrapped, None);
+        for line in ["srun -n1 bash run.sh", "sudo -E ./run.sh", "sudo bash run.sh"] {
+            let command = looked_into(line, "#!/bin/sh\ntorchrun t.py \"$@\"\n");
+            assert_eq!((command.launcher(), command.takes_arguments()), (Some("torchrun"), true), "{line}");
+        }
     }
 }

@@ -232,6 +232,9 @@ pub struct Numerics {
     pub not_compared: Option<String>,
 }
 
+/// The phase, and the cause of [excluded](Timing::outliers) steps, in which the script evaluates its model.
+pub const EVALUATION: &str = "evaluation";
+
 /// Steps excluded from a throughput.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outliers {

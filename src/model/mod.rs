@@ -22,8 +22,8 @@ pub use account::{Account, Spent};
 pub use event::{DeviceReadings, Event, Progress};
 pub use fact::{FACTS, Fact, Facts};
 pub use measurement::{
-    EpochEnd, Exchange, FLOPS, Growth, HANDED_OUT, InRound, MachineUse, Measurement, MemoryUse, Numerics, Outliers,
-    Resource, SAMPLES_PER_SECOND, STEPS_PER_SECOND, Timing,
+    EVALUATION, EpochEnd, Exchange, FLOPS, Growth, HANDED_OUT, InRound, MachineUse, Measurement, MemoryUse, Numerics,
+    Outliers, Resource, SAMPLES_PER_SECOND, STEPS_PER_SECOND, Timing,
 };
 pub(crate) use metric::Together;
 pub use metric::{Estimate, GpuUse, METRICS, Metric, Reading, Readings, Source, Unit};

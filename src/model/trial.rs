@@ -202,12 +202,13 @@ impl History {
         }
     }
 
-    /// Replaces the last trial with the same number; does nothing without such a trial. The history does not update its
-    /// counts, its closed parameters and the place of the communication cost.
+    /// Replaces the last trial with the same number; does nothing without such a trial.
     pub(crate) fn amend(&mut self, trial: Trial) {
-        if let Some(place) = self.trials.iter().rposition(|known| known.number == trial.number) {
-            (self.trials[place], self.identity) = (Arc::new(trial), Identity::default());
-        }
+        let Some(place) = self.trials.iter().rposition(|known| known.number == trial.number) else { return };
+        let mut trials = std::mem::take(&mut self.trials);
+        trials[place] = Arc::new(trial);
+        // A resumed search also computes closed parameters and the communication cost from the amended trials.
+        *self = trials.into_iter().collect();
     }
 
     /// Returns the trials, oldest first.
@@ -376,6 +377,7 @@ pub fn settings_of(trial: &Trial, space: &Space) -> Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::outcome::Failure;
     use crate::model::space::{Parameter, Space};
 
     #[test]
@@ -391,6 +393,30 @@ mod tests {
         assert_eq!(wall_time(&[ran(0.0, 4.0, None), ran(0.0, 4.0, None)]), Duration::from_secs(8));
         let beside = [ran(0.0, 4.0, None), ran(4.0, 9.0, Some(1)), ran(4.5, 8.0, Some(2)), ran(8.5, 10.0, Some(2))];
         assert_eq!(wall_time(&beside), Duration::from_secs(10));
+    }
+
+    #[test]
+    fn an_amended_trial_changes_closed_parameters_and_the_communication_cost() {
+        let space = Space::new([Parameter::values("x", [1, 2])]).unwrap();
+        let trial = |number: u32, outcome: Outcome| {
+            Trial::new(number, Purpose::Search, space.config(u128::from(number - 1)).unwrap(), outcome)
+        };
+        let measured = || {
+            let exchange = Some(Exchange { closes: vec!["bucket".to_owned()], ..Exchange::default() });
+            Outcome::Measured(Measurement { exchange, ..Measurement::default() })
+        };
+        let failed = |closes: &[&str]| {
+            let closes = closes.iter().map(|&name| name.to_owned()).collect();
+            Outcome::Crashed(Failure { closes, ..Failure::new("gone") })
+        };
+        let mut history: History = [trial(1, measured()), trial(2, failed(&["unused"]))].into_iter().collect();
+        let at = |history: &History| history.exchange().map(|(trial, _)| trial.number);
+        assert_eq!((at(&history), history.closed()), (Some(1), vec!["unused", "bucket"]));
+        history.amend(trial(1, failed(&[])));
+        assert_eq!((at(&history), history.closed()), (None, vec!["unused"]));
+        history.amend(trial(2, measured()));
+        assert_eq!((at(&history), history.closed()), (Some(2), vec!["bucket"]));
+        assert_eq!((history.count_searched(), history.highest_number()), (2, 2));
     }
 
     #[test]

@@ -77,7 +77,8 @@ impl Brief {
             to_remove: vec![scratch.path().to_owned()],
             ..Order::default()
         };
-        let mut supervised = Supervised::start(supervisor, &order, writer.as_fd(), sender, |report| report)
+        let tell = Box::new(move |report| sender.send(report).is_ok());
+        let mut supervised = Supervised::start(supervisor, &order, writer.as_fd(), tell)
             .map_err(ProbeError::io("start the supervisor", supervisor))?;
         scratch.note(supervised.pid());
         drop(writer);

@@ -94,7 +94,6 @@ pub(super) fn remove_empty() {
     }
 }
 
-/// Returns the folder of this process's group in the version 2 hierarchy.
 fn own_group(mounts: &str, groups: &str) -> Option<PathBuf> {
     let mut fields = mounts.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let mount = fields.find(|fields| fields.get(2) == Some(&"cgroup2")).map(|fields| PathBuf::from(fields[1]))?;

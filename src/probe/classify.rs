@@ -2,7 +2,6 @@
 //!
 //! `docs/design/failure-texts.md` has a row for every cause in this module.
 
-mod ended_by;
 mod environment;
 mod failure_texts;
 mod traceback;
@@ -18,22 +17,17 @@ pub(super) use environment::{
 use failure_texts::{Meaning, shortage};
 use traceback::{Exception, Line};
 
-/// Evidence about memory and lost processes, from the kernel, the framework's allocator and the ranks.
 #[derive(Default)]
 pub(super) struct MemoryFacts {
-    /// True if the kernel killed a process for lack of memory during the probe.
     pub(super) oom_killed: bool,
-    /// A message if shared memory was full.
     pub(super) shared_is_full: Option<String>,
     /// The probe's processes.
     pub(super) own: BTreeSet<u32>,
-    /// True if the framework's allocator reported failed allocations at the end.
     pub(super) has_failed_allocations: bool,
     /// A rank that closed its connection without an orderly end.
     pub(super) lost_rank: Option<u32>,
 }
 
-/// All the evidence about the end of a process.
 pub(super) struct Evidence<'e> {
     pub(super) ending: Ending,
     pub(super) last_lines: &'e [String],
@@ -45,9 +39,7 @@ pub(super) struct Evidence<'e> {
     pub(super) ranks: u32,
     /// The number of processes that still existed when the command ended.
     pub(super) leftovers: usize,
-    /// The number of lines on the socket that are not events.
     pub(super) bad_lines: u64,
-    /// The script's option for the length of the training, if it has such an option.
     pub(super) length_option: Option<&'e str>,
 }
 
@@ -61,7 +53,7 @@ pub(super) fn classify(evidence: &Evidence<'_>) -> Outcome {
         return Outcome::Crashed(failure(nothing_seen(evidence)));
     }
     // Skips an out-of-memory error that the program recovered from.
-    let deciding = ended_by::deciding(evidence.last_lines, evidence.ranks);
+    let deciding = traceback::deciding(evidence.last_lines, evidence.ranks);
     if let Some((memory, reason)) = out_of_memory(deciding, &evidence.memory) {
         return Outcome::OutOfMemory { memory, failure: failure(reason) };
     }
@@ -158,7 +150,6 @@ pub(super) fn bad_lines_words(count: u64) -> String {
     if count == 0 { String::new() } else { format!("; {count} lines on the socket were no events") }
 }
 
-/// Finds the memory that ran out, and the evidence for it.
 pub(super) fn out_of_memory(lines: &[String], facts: &MemoryFacts) -> Option<(Memory, String)> {
     match decisive_line(lines) {
         Some((Meaning::OutOfMemory(memory), line)) => {
@@ -182,9 +173,8 @@ pub(super) fn out_of_memory(lines: &[String], facts: &MemoryFacts) -> Option<(Me
     }
 }
 
-/// Recognises that the kernel killed a rank of a distributed job for lack of memory.
 fn killed_rank(lines: &[String], facts: &MemoryFacts) -> Option<(Memory, String)> {
-    let cause = ended_by::root_cause(lines).filter(|cause| cause.ending.killed()).map(|cause| cause.rank);
+    let cause = traceback::root_cause(lines).filter(|cause| cause.ending.killed()).map(|cause| cause.rank);
     let rank = cause.or(facts.lost_rank).filter(|_| facts.oom_killed)?;
     Some((Memory::Host, format!("the kernel killed rank {rank} because memory ran out")))
 }
@@ -223,7 +213,7 @@ fn crash_reason(ending: Ending, lines: &[String]) -> String {
 
 /// Returns the rank that failed first, according to torchrun, and the reason.
 fn first_rank(lines: &[String]) -> Option<String> {
-    let cause = ended_by::root_cause(lines)?;
+    let cause = traceback::root_cause(lines)?;
     let mut own = traceback::exceptions(lines);
     // The rank's exception says more than torchrun's own exception.
     own.retain(|own| !own.text.contains("ChildFailedError"));
@@ -305,7 +295,6 @@ fn abort_words(lines: &[String]) -> Option<String> {
     words.map(|line| line.trim_start_matches("what():").trim().to_owned()).next()
 }
 
-/// Returns a failure with the last lines of the output.
 pub(super) fn failure(reason: String, last_lines: &[String]) -> Failure {
     Failure { reason, last_lines: shown(last_lines), ..Failure::default() }
 }
@@ -327,7 +316,6 @@ pub(super) fn shown(last_lines: &[String]) -> Vec<String> {
     last_lines[from..].iter().map(|line| cut(line)).collect()
 }
 
-/// Cuts a string to a readable length.
 fn cut(text: &str) -> String {
     const LONGEST: usize = 500;
     match text.char_indices().nth(LONGEST) {
@@ -349,17 +337,15 @@ mod tests {
     }
 
     fn evidence(ending: Ending, last_lines: &[String]) -> Evidence<'_> {
-        let (memory, awaited) = (MemoryFacts::default(), "a step");
-        let (ranks, leftovers, bad_lines) = (0, 0, 0);
         Evidence {
             ending,
             last_lines,
             reported: None,
-            memory,
-            awaited,
-            ranks,
-            leftovers,
-            bad_lines,
+            memory: MemoryFacts::default(),
+            awaited: "a step",
+            ranks: 0,
+            leftovers: 0,
+            bad_lines: 0,
             length_option: None,
         }
     }

@@ -49,7 +49,6 @@ impl ClockWatch {
         Self { seen, slept_before: slept(), _end: end }
     }
 
-    /// Returns a message if this process or the machine stood still since the watch started.
     pub(super) fn stood_still(&self) -> Option<String> {
         let slept = slept().saturating_sub(self.slept_before);
         if slept >= SHORTEST_SLEEP {

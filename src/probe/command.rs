@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use super::classify;
 use super::duel::{Duel, DuelWatch, Duelled, Way};
 use super::idle::Idle;
-use super::sweep;
+use super::scratch;
 use super::warm::{Imports, Told, Warm};
 use super::writes::{Protection, WritesError};
 use super::{Effort, Experiment, Holds, Job, Limits, Mode, ProbeError, Prober, Rate, Watch};
@@ -44,17 +44,14 @@ pub struct CommandProber {
     folder: PathBuf,
     /// The memory that was in use before the first probe.
     idle: Option<Idle>,
-    /// The words of commands that reached a step.
     known_words: KnownWords,
     /// True if the step is one process and waits on request; `None` if not yet known.
     obeys: Option<bool>,
-    /// Measures several configs in one process, if the script allows it.
     live: Live,
     /// The processes that wait for the next round.
     stable: Stable,
     /// True if a process failed next to held processes but succeeded alone. From then on, no process is held.
     is_alone: bool,
-    /// Forks probes from a process that has already done the imports.
     warm: Warm,
     /// The protection of files that the probe does not own, once found. It is dropped after the processes.
     protection: Option<Protection>,
@@ -111,11 +108,10 @@ impl CommandProber {
     }
 
     fn idle(step: &CommandStep) -> Idle {
-        sweep::sweep();
+        scratch::sweep();
         Idle::read(if step.is_gpu { GpuMeter::shared().ok() } else { None })
     }
 
-    /// Returns the reason if a job cannot run at all.
     fn refusal(&self, job: &Job<'_>) -> Option<String> {
         let CommandStep { template, rate, samples_per_step, .. } = &*self.step;
         let needs = || as_it_is_needs(template, rate, samples_per_step.as_ref(), job.settings);
@@ -125,7 +121,6 @@ impl CommandProber {
             .or_else(|| job.experiment.and_then(|asked| asked.refusal(template.apply.adapter)))
     }
 
-    /// Returns the GPUs that the step sees according to its environment.
     fn visible(&self, job: &Job<'_>) -> Visible {
         let folder = Self::probe_dir(&self.folder, job.number);
         let env = self.step.template.render(job.settings, &self.step.gputune, &folder).env;

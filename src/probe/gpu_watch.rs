@@ -85,7 +85,6 @@ impl GpuWatch {
         self.looks.iter().filter(covers).min_by_key(|look| distance(look)).map(|look| &look.told)
     }
 
-    /// Reads the GPU use of the processes while they still exist.
     pub(super) fn look(&self) {
         if let Some(Ok(meter)) = self.meter {
             meter.look();

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
+use super::listed;
 use crate::machine::process_table::{command, is_stopped};
 
 /// How long to wait for all stacks: a round number.
@@ -55,7 +56,6 @@ pub(super) fn ask(folder: &Path, pids: &BTreeMap<u32, u32>, living: &[u32], go_o
     if answers.is_empty() { stopped(living) } else { told(&answers) }
 }
 
-/// A process that was asked for its stacks.
 struct Asked {
     rank: u32,
     file: PathBuf,
@@ -114,9 +114,7 @@ fn told(answers: &BTreeMap<u32, Answer>) -> Hang {
     let words = ranks_at.into_iter().map(|(words, ranks)| match (is_distributed, ranks.as_slice()) {
         (false, _) => words,
         (true, [rank]) => format!("rank {rank}: {words}"),
-        (true, ranks) => {
-            format!("ranks {}: {words}", ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))
-        }
+        (true, ranks) => format!("ranks {}: {words}", listed(ranks)),
     });
     let reason = Some(words.collect::<Vec<_>>().join("; "));
     Hang { reason, lines, is_blocked: is_blocked.unwrap_or(false) }

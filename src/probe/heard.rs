@@ -6,32 +6,21 @@ use std::time::Instant;
 
 use super::ledger::StepKind;
 use super::measuring::throughput::EPOCH;
-use super::measuring::window::{DATA_WAIT, EVALUATION, StepReport, Window};
+use super::measuring::window::{DATA_WAIT, StepReport, Window};
 use super::orders::{Ending, Report, start_error};
 use super::protocol::{ErrorKind, Event};
 use super::ranks::Ranks;
 use super::totals::{HandedOut, Totals};
 use super::{CommandStep, ProbeError, Rate, terminal};
-use crate::model::{Account, FLOPS, Facts};
+use crate::model::{Account, EVALUATION, FLOPS, Facts};
 
+/// A closed connection is orderly if its rank said `bye`, or does not read orders. `Supervisor` has no report if the
+/// supervisor is gone.
 pub(super) enum Message {
-    Event {
-        event: Event,
-        rank: u32,
-        at: Instant,
-    },
+    Event { event: Event, rank: u32, at: Instant },
     BadLine,
-    /// A rank's connection was closed. This is orderly if the rank said `bye`, or does not read orders.
-    Closed {
-        rank: u32,
-        is_orderly: bool,
-        at: Instant,
-    },
-    Readings {
-        numbers: Vec<f64>,
-        at: Instant,
-    },
-    /// A report of the supervisor; `None` if the supervisor is gone.
+    Closed { rank: u32, is_orderly: bool, at: Instant },
+    Readings { numbers: Vec<f64>, at: Instant },
     Supervisor(Option<Report>),
 }
 
@@ -50,7 +39,6 @@ pub(super) struct Heard {
     pub(super) first_step: Option<Instant>,
     /// The number of rates read from printed lines, and the time of the first.
     pub(super) printed: (usize, Option<Instant>),
-    /// The mark of the current step, if it has a mark.
     mark: Option<String>,
     pub(super) last_progress: Instant,
     pub(super) framework: Option<String>,

@@ -59,7 +59,6 @@ impl<'p> ProbeFile<'p> {
     }
 }
 
-/// Additional tasks of the hook, at gputune's request.
 #[derive(Clone, Copy, Default, Serialize)]
 pub(super) struct Asks {
     /// True if the hook reports the modules that the first process has imported by its first step.

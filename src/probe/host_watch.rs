@@ -33,7 +33,7 @@ pub(super) struct HostWatch {
     /// The probe's share of the host memory, if other probes have the rest.
     share_bytes: Option<u64>,
     next: Option<Instant>,
-    total_bytes: Option<u64>,
+    pub(super) total_bytes: Option<u64>,
     kills: OomKills,
     first_times: Option<ProcessorTimes>,
     seen: Arc<Mutex<Seen>>,
@@ -120,7 +120,6 @@ impl HostWatch {
         seen.holds(held);
     }
 
-    /// Checks the machine's memory if a check is due.
     pub(super) fn look(&mut self, now: Instant) -> ControlFlow<Shortage> {
         self.seen().shared.glance();
         if self.next.is_some_and(|next| now < next) {
@@ -190,16 +189,10 @@ impl HostWatch {
         self.seen().peak_bytes
     }
 
-    pub(super) fn total_bytes(&self) -> Option<u64> {
-        self.total_bytes
-    }
-
-    /// Returns the largest use of `/dev/shm` by the probe's processes.
     pub(super) fn shared_peak_bytes(&self) -> u64 {
-        self.seen().shared.peak_bytes()
+        self.seen().shared.peak_bytes
     }
 
-    /// Returns a message if `/dev/shm` was full.
     pub(super) fn shared_is_full(&self) -> Option<String> {
         self.seen().shared.full()
     }
@@ -226,7 +219,6 @@ impl HostWatch {
         locked(&self.meter).readings(from, to)
     }
 
-    /// Returns the resources that grew steadily between two moments; `steps` returns the steps until a moment.
     pub(super) fn growth(&self, span: (Instant, Instant), steps: &dyn Fn(Instant) -> f64) -> Vec<Growth> {
         growths(&self.seen().holdings, span, steps)
     }

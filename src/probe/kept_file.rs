@@ -12,7 +12,6 @@ pub struct KeptFile {
     written: &'static str,
     /// The extension of the kept file. The kept file has the name of the log, with this extension in place of `log`.
     ending: &'static str,
-    /// Returns true if a probe with this outcome keeps it.
     is_wanted: fn(&Outcome) -> bool,
 }
 

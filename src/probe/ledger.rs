@@ -19,7 +19,6 @@ pub(super) struct StepKind {
     pub(super) is_timed: bool,
 }
 
-/// Consecutive steps.
 #[derive(Debug, Default)]
 struct Block {
     steps: u64,

@@ -19,7 +19,6 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// Makes a cache for a probe that begins now.
     pub(super) fn new(begin: Instant) -> Self {
         Self { next: begin + EVERY, latest: Arc::default() }
     }

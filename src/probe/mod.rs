@@ -36,7 +36,6 @@ mod replay;
 mod scratch;
 mod shared_watch;
 pub mod supervisor;
-mod sweep;
 mod template;
 mod terminal;
 mod timeline;

@@ -106,25 +106,15 @@ pub(super) struct Stop {
     pub(super) at_once: bool,
 }
 
+/// A supervisor's report. At `Ended`, `leftovers` of the command's processes still exist. At `Clean`, no process is
+/// left except the `survivors`, which even SIGKILL did not end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Report {
-    Started {
-        pid: u32,
-    },
-    NotStarted {
-        errno: i32,
-        message: String,
-    },
-    /// The command ended, on its own or on demand; `leftovers` of its processes still exist.
-    Ended {
-        ending: Ending,
-        leftovers: usize,
-    },
-    /// No process is left, except the processes that even SIGKILL did not end.
-    Clean {
-        survivors: Vec<u32>,
-    },
+    Started { pid: u32 },
+    NotStarted { errno: i32, message: String },
+    Ended { ending: Ending, leftovers: usize },
+    Clean { survivors: Vec<u32> },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

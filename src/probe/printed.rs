@@ -232,7 +232,6 @@ impl RateUnit {
         per_second * samples_per_step.filter(|_| self.counts_steps()).unwrap_or(1.0)
     }
 
-    /// Returns the unit of the throughput.
     pub(super) fn throughput_unit(&self) -> String {
         match self.thing.as_str() {
             "step" => "samples/s".to_owned(),

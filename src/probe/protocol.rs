@@ -293,10 +293,28 @@ impl Event {
             if !text.contains("NaN") && !text.contains("Infinity") {
                 return Err(error);
             }
-            let quoted = text.replace("-Infinity", "\"-inf\"").replace("Infinity", "\"inf\"").replace("NaN", "\"nan\"");
-            serde_json::from_str(&quoted)
+            serde_json::from_str(&with_quoted_numbers(&text))
         })
     }
+}
+
+/// Writes bare `NaN` and `Infinity` as strings. Strings stay unchanged.
+fn with_quoted_numbers(text: &str) -> String {
+    let (mut quoted, mut is_string) = (String::with_capacity(text.len()), false);
+    for part in text.split_inclusive('"') {
+        if is_string {
+            quoted.push_str(part);
+            // After an odd number of backslashes, the quotation mark is part of the string.
+            let content = part.strip_suffix('"').unwrap_or(part);
+            let backslashes = content.len() - content.trim_end_matches('\\').len();
+            is_string = backslashes % 2 == 1;
+        } else {
+            let bare = part.replace("-Infinity", "\"-inf\"").replace("Infinity", "\"inf\"");
+            quoted.push_str(&bare.replace("NaN", "\"nan\""));
+            is_string = true;
+        }
+    }
+    quoted
 }
 
 #[cfg(test)]
@@ -328,6 +346,14 @@ mod tests {
             let Event::Step { loss, .. } = Event::parse(line.as_bytes()).unwrap() else { panic!("no step") };
             assert!(loss == Some(read) || loss.unwrap().is_nan() && read.is_nan(), "{line}");
         }
+    }
+
+    #[test]
+    fn a_name_that_contains_nan_does_not_lose_the_step() {
+        let line = br#"{"event":"step","samples":8,"metrics":{"NaN share":NaN,"a \"-Infinity\\":Infinity}}"#;
+        let Event::Step { samples: Some(8.0), metrics, .. } = Event::parse(line).unwrap() else { panic!("no step") };
+        assert!(metrics["NaN share"].0.is_nan());
+        assert_eq!(metrics["a \"-Infinity\\"], Number(f64::INFINITY));
     }
 
     #[test]

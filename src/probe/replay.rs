@@ -13,8 +13,8 @@ use std::sync::Arc;
 use super::measuring::window::DATA_WAIT;
 use super::{Job, ProbeError, Prober, Watch, stats};
 use crate::model::{
-    Config, Estimate, Failure, Line, MachineUse, Measurement, Memory, MemoryRole, MemoryUse, Objective, Outcome,
-    Parameter, Settings, Space, SpaceError, Timing, Value,
+    Config, Estimate, Failure, Line, Measurement, Memory, MemoryRole, Objective, Outcome, Parameter, Settings, Space,
+    SpaceError, Timing, Value,
 };
 
 /// A table of configs with their outcomes.
@@ -148,25 +148,18 @@ impl Table {
                     let is_one = !objective.is_pareto() && objective.weights().is_none();
                     let throughput =
                         if is_one { Some(estimate.value) } else { measured.throughput.map(|measured| measured.value) };
-                    Outcome::Measured(Measurement {
-                        throughput: throughput.map(Estimate::point),
-                        phase_seconds: measured.phase_seconds,
-                        ranks: measured.ranks,
-                        metrics: measured.metrics,
-                        timing: Timing { steps: 1, step_seconds: measured.timing.step_seconds, ..Timing::default() },
-                        memory: MemoryUse {
-                            peak_bytes: measured.memory.peak_bytes,
-                            capacity_bytes: measured.memory.capacity_bytes,
-                            ..MemoryUse::default()
-                        },
-                        machine: MachineUse {
-                            host_peak_bytes: measured.machine.host_peak_bytes,
-                            gpus: measured.machine.gpus,
-                            host: measured.machine.host,
-                            ..MachineUse::default()
-                        },
-                        ..measurement(estimate.value)
-                    })
+                    let mut kept = measurement(estimate.value);
+                    kept.throughput = throughput.map(Estimate::point);
+                    kept.phase_seconds = measured.phase_seconds;
+                    kept.ranks = measured.ranks;
+                    kept.metrics = measured.metrics;
+                    kept.timing.step_seconds = measured.timing.step_seconds;
+                    kept.memory.peak_bytes = measured.memory.peak_bytes;
+                    kept.memory.capacity_bytes = measured.memory.capacity_bytes;
+                    kept.machine.host_peak_bytes = measured.machine.host_peak_bytes;
+                    kept.machine.gpus = measured.machine.gpus;
+                    kept.machine.host = measured.machine.host;
+                    Outcome::Measured(kept)
                 }
                 (Outcome::Measured(_), _) => Outcome::Crashed(Failure::new("recorded as infeasible")),
                 (outcome, _) => outcome.clone(),
@@ -358,7 +351,7 @@ fn means<'m>(measurements: impl Iterator<Item = &'m Measurement>) -> BTreeMap<St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Direction, Goal, Purpose, Walk};
+    use crate::model::{Direction, Goal, MachineUse, Purpose, Walk};
 
     fn read(text: &str) -> (Space, Replay) {
         Table::from_csv(text.as_bytes()).unwrap().into_replay(&[]).unwrap()

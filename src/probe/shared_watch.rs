@@ -22,7 +22,7 @@ pub(super) struct SharedWatch {
     before: BTreeSet<u64>,
     /// The named files that the probe's processes had open, by inode.
     seen: BTreeMap<u64, PathBuf>,
-    peak_bytes: u64,
+    pub(super) peak_bytes: u64,
     fullest: Option<SharedMemory>,
     /// The folder for notes on cleaning up, and the numbers of files and processes in the notes.
     record: Option<(PathBuf, (usize, usize))>,
@@ -68,10 +68,6 @@ impl SharedWatch {
     /// Begins anew: earlier files do not count in later peaks.
     pub(super) fn begin_anew(&mut self) {
         self.peak_bytes = 0;
-    }
-
-    pub(super) fn peak_bytes(&self) -> u64 {
-        self.peak_bytes
     }
 
     pub(super) fn record(&mut self, own: &BTreeSet<u32>) {

@@ -19,7 +19,6 @@
 //!
 //! [`CommandProber`]: super::CommandProber
 
-mod care;
 mod launch;
 mod supervised;
 
@@ -38,16 +37,14 @@ use rustix::thread::CpuSet;
 
 use super::cgroup::Cgroup;
 use super::orders::{Cover, Ending, Order, Report, Stop, own_link, read_line, send};
+use super::scratch;
 use super::shared_watch::SharedWatch;
-use super::sweep;
 use super::writes::{self, REHEARSE, answer_rehearsal};
 use crate::machine::process_table::{descendants, own_children};
 
-pub use care::wake_all;
-pub(super) use care::{Care, end_tree, remember_shared};
-use care::{end_orphans, kill_tree, orphans};
 use launch::{Foundling, answer, hold, launch};
-pub(super) use supervised::Supervised;
+pub use supervised::wake_all;
+pub(super) use supervised::{Care, Supervised, Tell, end_tree, remember_shared};
 
 /// The first arguments that choose a role.
 const SUPERVISE: &str = "__supervise";
@@ -159,7 +156,7 @@ fn supervise(foundling: Option<Foundling>) -> io::Result<()> {
         order.to_remove.iter().for_each(|folder| writes::remove_unless_used(folder));
         if order.is_zygote {
             // A probe that the zygote was about to start may have a folder that no supervisor knows.
-            sweep::sweep();
+            scratch::sweep();
         }
     }
     Ok(())
@@ -197,7 +194,7 @@ struct Supervision<'o> {
 
 impl Supervision<'_> {
     fn run(mut self, foundling: Option<Foundling>, notices: &Receiver<Notice>) -> End {
-        let adopted = foundling.as_ref().map(Foundling::pid);
+        let adopted = foundling.as_ref().map(|foundling| foundling.pid);
         match foundling.map_or_else(|| self.start(), |foundling| foundling.take_over(self.order)) {
             Ok(pid) => {
                 self.main = Some(pid);

@@ -17,7 +17,6 @@ use crate::probe::adapter::Apply;
 pub const BUILTINS: &[(&str, &str)] =
     &[(PROGRAM, "the path of this program"), ("probe_dir", "a folder of this probe's own, where rendered files are")];
 
-/// The name that stands for the path of this program.
 const PROGRAM: &str = "gputune";
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -64,7 +64,6 @@ impl Totals {
         }
     }
 
-    /// Returns the split of the time of all steps, in a run whose first step ended after `start`.
     pub(super) fn account(&self, start: Duration) -> Option<Account> {
         self.ledger.account(start)
     }
@@ -89,12 +88,10 @@ impl Totals {
         self.memory.push(rank, self.steps, report);
     }
 
-    /// Returns true if an allocation failed since the last regular report of device memory.
     pub(super) fn has_failed_allocations(&self) -> bool {
         self.memory.has_failed_allocations()
     }
 
-    /// Makes the measurement from these reports and a throughput.
     pub(super) fn measurement(&self, throughput: &Throughput, unit: &str) -> Measurement {
         // A printed rate stands for several steps, so scale the numbers of `throughput` to the steps of these reports.
         let steady = throughput.steps_after_warmup().max(1);
@@ -156,10 +153,11 @@ impl HandedOut {
         self.points.pop_if(|(last, _)| *last == at);
         self.points.push((at, before + samples));
         if self.points.len() == KEPT {
+            // Keep the newest point: the next point adds to its count.
             let mut place = 0;
             self.points.retain(|_| {
                 place += 1;
-                place % 2 == 1
+                place % 2 == 0
             });
         }
     }
@@ -229,6 +227,17 @@ mod tests {
             }
         }
         assert!(totals.metrics.len() <= 256 && totals.phases.len() <= 256);
+    }
+
+    #[test]
+    fn the_newest_samples_stay_when_points_are_dropped() {
+        let begin = Instant::now();
+        let at = |second: usize| begin + Duration::from_secs(second as u64);
+        let mut handed_out = HandedOut::default();
+        (1..KEPT).for_each(|second| handed_out.push(at(second), Some(0.0)));
+        handed_out.push(at(KEPT), Some(64.0));
+        assert!(handed_out.points.len() < KEPT);
+        assert_eq!(handed_out.rate((at(KEPT - 4), at(KEPT))), Some(16.0));
     }
 
     #[test]

@@ -133,8 +133,11 @@ fn who_does_not_wait_is_compared_by_processes_in_turn() {
     assert_eq!(sides, ["A", "B", "B", "A"]);
     assert!(is_about(&report["ratio"], 2.0), "{}", report["ratio"]);
     let text = stderr(&output);
-    assert!(text.contains("not as processes in turn: A does not wait between two steps when it is asked to"), "{text}");
-    assert!(text.contains("not as one process that switched: what differs needs a process of its own"), "{text}");
+    assert!(text.contains("processes cannot train in turn: A does not wait between two steps when it is"), "{text}");
+    let cause =
+        "one process cannot switch between the configs: a setting that differs only takes effect when a process starts";
+    let said = format!("each comparison starts new processes, which takes longer, because {cause}");
+    assert!(text.contains(&said), "{text}");
     search.assert_no_survivors();
 }
 

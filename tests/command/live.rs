@@ -245,6 +245,9 @@ fn folders_in_any_state_are_told_from_one_another() {
     fs::write(&journal, &whole).unwrap();
     fs::write(search.out().join("status.json"), "{").unwrap();
     as_it_is("no status", 3, "the search in out was killed");
+    let as_json = watch(&search, &["--once", "--json"]).output().unwrap();
+    assert_eq!((as_json.status.code(), stdout(&as_json).as_str()), (Some(2), ""));
+    assert!(stderr(&as_json).contains("out has no status.json that this gputune can read"), "{}", stderr(&as_json));
     fs::remove_file(search.out().join("study.json")).unwrap();
     fs::remove_file(search.out().join("spec.toml")).unwrap();
     as_it_is("nothing but the journal", 3, "the search in out was killed");

@@ -336,6 +336,17 @@ fn formats_and_emit_agree() {
 }
 
 #[test]
+fn a_quiet_search_prints_the_warnings_about_a_baseline_that_stays() {
+    let fact = |name: &str, value: u32| format!("send:{{\"event\":\"fact\",\"name\":\"{name}\",\"value\":{value}}}");
+    let (delivering, workers) = (fact("loader.workers_delivering", 1), fact("loader.workers", 4));
+    let search = Search::of(&[&delivering, &workers, "forever:{x}:500"], "[baseline]\nx = 2\n");
+    let output = search.command().arg("--quiet").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let warning = "warning: 1 of 4 workers deliver data";
+    assert!(stderr(&output).contains(warning), "{}", stderr(&output));
+}
+
+#[test]
 fn a_folder_that_cannot_be_written_is_an_error_before_anything_runs() {
     let search = Search::of(&["steps:1:1:1"], "");
     fs::write(search.folder.path().join("out"), "a file").unwrap();

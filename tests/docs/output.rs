@@ -63,7 +63,7 @@ fn is_printed(label: &str, source: &str) -> bool {
     let begins = ["\"", "\\n"].iter().any(|before| source.contains(&format!("{before}{with_blanks}")));
     // A label of several lines: `if at == 0 { "trace" } else { "" }`.
     let of_the_first_line = format!("{{ \"{label}\" }}");
-    begins || source.contains(&of_the_first_line)
+    begins || source.contains(&of_the_first_line) || source.contains(&format!("labelled(\"{label}\""))
 }
 
 #[test]

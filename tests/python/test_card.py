@@ -68,6 +68,15 @@ while waited < 0.1 and tries < 5:  # this process may stand still before it wait
 print(outputs.device, outputs.dtype, model.weight.grad.cpu().tolist()[0], "waited", waited > 0.1)
 """
 
+PINNED = """
+import torch
+pageable = torch.ones(1000)
+pinned = pageable.pin_memory()
+print("pinned", pinned.is_pinned(), pageable.is_pinned())
+del pinned
+print("later", any([torch.ones(1000).is_pinned() for _ in range(8)]))
+"""
+
 
 class Card(unittest.TestCase):
     def run_script(self, script):
@@ -96,6 +105,12 @@ class Card(unittest.TestCase):
             self.skipTest(tensors.missing())
         output, _ = self.run_script(TENSORS)
         self.assertIn("cuda:0 torch.bfloat16 [4.0, 6.0, 8.0, 10.0] waited True", output)
+
+    def test_a_tensor_at_the_address_of_a_freed_pinned_tensor_is_not_pinned(self):
+        if tensors.missing() is not None:
+            self.skipTest(tensors.missing())
+        output, _ = self.run_script(PINNED)
+        self.assertIn("pinned True False\nlater False\n", output)
 
 
 if __name__ == "__main__":

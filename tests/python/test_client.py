@@ -19,7 +19,11 @@ import unittest
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "python"
-VARIABLES = ("GPUTUNE_TRAINER", "GPUTUNE_SOCKET", "GPUTUNE_CONFIG", "GPUTUNE_TRIAL", "RANK", "WORLD_SIZE", "SLURM_PROCID")
+VARIABLES = (
+    *("GPUTUNE_TRAINER", "GPUTUNE_SOCKET", "GPUTUNE_CONFIG", "GPUTUNE_TRIAL"),
+    *("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    *("PMI_RANK", "PMI_SIZE", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
 
 
 def clean_environment(**more):
@@ -382,6 +386,7 @@ class ManyProcesses(unittest.TestCase):
         for variables, expected in (
             ({"RANK": "1", "WORLD_SIZE": "2"}, (1, 2)),
             ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"}, (3, 4)),
+            ({"PMI_RANK": "1", "PMI_SIZE": "3"}, (1, 3)),
             ({"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "8"}, (2, 8)),
             ({"RANK": "0", "WORLD_SIZE": "1"}, (0, 1)),
             ({"RANK": "3"}, (0, 1)),  # without WORLD_SIZE it is not a launcher's RANK

@@ -27,6 +27,7 @@ sys.path.insert(0, str(harness.PYTHON))
 from card import tensors  # noqa: E402
 from gputune._hook import memory_snapshot, step_queue  # noqa: E402
 from gputune._hook.install import TARGETS  # noqa: E402
+from gputune._hook.memory import Memory as MemoryReports  # noqa: E402
 
 DEVICE = harness.DEVICE if harness.DEVICE != "cpu" else harness.STAND_IN
 
@@ -454,6 +455,17 @@ class Memory(OnADevice):
             ), mock.patch.object(torch.cuda.memory, "_dump_snapshot", lambda path: Path(path).write_bytes(b"12345")):
                 memory_snapshot.MemorySnapshot().write()
                 self.assertEqual(os.listdir(folder), ["memory.pickle"] if is_kept else [])
+
+    def test_a_failed_allocation_is_reported_once_ahead_of_the_next_report(self):
+        session, stats = mock.Mock(), {"num_ooms": 2}
+        module = mock.Mock(**{"device_count.return_value": 1, "memory_stats.return_value": stats})
+        memory = MemoryReports(session, mock.Mock())
+        memory._module = module
+        self.assertTrue(memory.report_failures() and memory.report_failures())
+        session.send.assert_called_once_with("memory", device=0, failures=2)
+        stats["num_ooms"] = 3
+        self.assertTrue(memory.report_failures())
+        session.send.assert_called_with("memory", device=0, failures=1)
 
     def test_a_missing_engine_is_lack_of_memory_only_if_an_allocation_has_just_failed(self):
         for env, kinds, has_failed in (

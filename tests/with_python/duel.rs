@@ -82,7 +82,7 @@ fn where_two_do_not_fit_one_process_switches() {
     let (report, text) =
         compare(&python, "start = \"live\"\nenv = { ALONE = \"1\" }\nwrites = \"allow\"", ["batch=16", "baseline"]);
     assert_eq!(report["way"], "switched", "{text}");
-    assert!(text.contains("not as processes in turn: B ended next to A as out of memory"), "{text}");
+    assert!(text.contains("processes cannot train in turn: B ended next to A as out of memory"), "{text}");
     let ratio = report["ratio"]["value"].as_f64().unwrap();
     assert!((1.1..4.0).contains(&ratio), "twice the samples in a step of the same length: {}", report["ratio"]);
     for (side, batch) in [("a", 16.0), ("b", 8.0)] {

@@ -37,7 +37,9 @@ class _Reported:
     retries: int = 0
     """Retries with earlier settings, which do not count."""
     failures: int = 0
-    """Failed allocations up to the last report."""
+    """Failed allocations up to the last report of all numbers."""
+    failures_told: int = 0
+    """Failed allocations that were reported ahead of such a report."""
     goes_on: bool = False
     """True if the next peaks also cover the time before the last report, which did not reset them."""
     share: float = 1.0
@@ -114,15 +116,20 @@ class Memory:
         return max(peaks, default=0)
 
     def report_failures(self) -> bool:
-        """Reports allocations that failed since the last report. Returns true if an allocation failed."""
+        """Reports allocations that failed since the last report, each once. Returns true if an allocation failed.
+
+        The next report of all numbers counts them again, because gputune looks only at the last report of a device.
+        """
         module = self._module or (torch.cuda if is_in_use("cuda") else None)
         has_failed = False
         try:
             for device in range(module.device_count() if hasattr(module, "memory_stats") else 0):
-                failures = module.memory_stats(device).get("num_ooms", 0) - self._reported[device].failures
-                if failures > 0:
-                    has_failed = True
-                    self._session.send("memory", device=device, failures=failures)
+                failures, reported = module.memory_stats(device).get("num_ooms", 0), self._reported[device]
+                has_failed = has_failed or failures > reported.failures
+                told = max(reported.failures, reported.failures_told)
+                if failures > told:
+                    reported.failures_told = failures
+                    self._session.send("memory", device=device, failures=failures - told)
         except RuntimeError:  # the device has failed
             pass
         return has_failed

@@ -200,6 +200,8 @@ fn numbers_answers_and_texts_keep_their_kind() {
         ("yaml", "a: 'it''s' # 'b'\n", change("a", "c"), "a: 'c' # 'b'\n"),
         ("yaml", "a: 0x20\n", change("a", 64), "a: 64\n"),
         ("yaml", "a: 1_024\n", change("a", 64), "a: 64\n"),
+        ("yaml", "a: large\n", change("a", "_12"), "a: \"_12\"\n"),
+        ("yaml", "a: large\n", change("a", "1_000"), "a: \"1_000\"\n"),
         ("yaml", "a: ~\n", change("a", 4), "a: 4\n"),
         ("yaml", "compile: true\n", change("compile", "off"), "compile: false\n"),
         ("yaml", "a: REDUCE\n", Change { path: None, ..among("a", "", &["reduce", "grow"], "grow") }, "a: GROW\n"),
@@ -222,6 +224,7 @@ fn what_cannot_be_said_in_the_files_form_is_refused() {
     let lion = Change { path: None, ..among("a", "", &["adamw", "lion"], "lion") };
     for (ending, text, change, reason) in [
         ("yaml", "a: large\n", change("a", 4), "it is no number"),
+        ("yaml", "a: _12\n", change("a", 4), "it is no number"),
         ("yaml", "a: 4\n", change("a", "large"), "it is a number"),
         ("yaml", "a: 7\n", change("a", true), "says more than yes or no"),
         ("yaml", "a: maybe\n", change("a", true), "says more than yes or no"),

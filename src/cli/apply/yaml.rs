@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use gputune::model::Value;
-use gputune::report::emit::yaml_scalar;
+use gputune::report::emit::{is_plain_yaml, yaml_key, yaml_scalar};
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 
 use super::form::{Old, is_answer, is_precision_word};
@@ -167,8 +167,12 @@ fn read(old: &str) -> Old {
     }
 }
 
-/// Returns a whole number that YAML writes with underscores or in another base.
+/// Returns a whole number that YAML writes with underscores or in another base. Without a digit at its start, the word is
+/// a string, such as `_12`.
 fn whole(old: &str) -> Option<i64> {
+    if !old.strip_prefix(['+', '-']).unwrap_or(old).starts_with(|first: char| first.is_ascii_digit()) {
+        return None;
+    }
     let digits = old.replace('_', "");
     let (base, digits) = match digits.get(..2)? {
         "0x" => (16, &digits[2..]),
@@ -185,25 +189,16 @@ fn show(value: &Value, old: &str) -> String {
         // No quotes: a word for yes or no in place of another, Lightning's name of a precision, a plain string.
         Value::Text(text) if is_answer(old.trim()) && is_answer(text) => text.clone(),
         Value::Text(text) if is_precision_word(text) && !old.is_empty() => text.clone(),
-        Value::Text(text) if !old.is_empty() && is_plain(text) => text.clone(),
+        Value::Text(text) if !old.is_empty() && is_plain_yaml(text) => text.clone(),
         value => yaml_scalar(value),
     }
-}
-
-/// Returns true if readers of every YAML version take the text for a string without quotes.
-fn is_plain(text: &str) -> bool {
-    const WORDS: &[&str] = &["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
-    let is_sign = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
-    text.starts_with(|c: char| c.is_ascii_alphabetic())
-        && text.chars().all(is_sign)
-        && !WORDS.contains(&text.to_ascii_lowercase().as_str())
 }
 
 fn is_same(old: &str, value: &Value) -> bool {
     let old = old.trim();
     match value {
         Value::Text(text) => unquoted(old).map_or_else(
-            || old == text && (is_plain(old) || is_answer(old) || is_precision_word(old)),
+            || old == text && (is_plain_yaml(old) || is_answer(old) || is_precision_word(old)),
             |old| old == *text,
         ),
         value => old == yaml_scalar(value) || Value::parse(old) == *value,
@@ -241,8 +236,7 @@ fn unquoted(old: &str) -> Option<String> {
 }
 
 fn add(text: &Text<'_>, own: Option<&Place>, path: &[String], (key, value): (&str, &Value)) -> Option<(usize, String)> {
-    let key = if is_plain(key) { key.to_owned() } else { serde_json::Value::from(key).to_string() };
-    let entry = format!("{key}: {}", show(value, ""));
+    let entry = format!("{}: {}", yaml_key(key), show(value, ""));
     let flow = match own {
         Some(own) => text.of(own).starts_with('{').then_some(own.span.start),
         None => text.text.trim_start().starts_with('{').then(|| text.text.find('{')).flatten(),

@@ -158,14 +158,17 @@ pub(super) struct Known {
 }
 
 impl Known {
+    /// Returns true if Slurm may have ended the search: by a signal, or by ending its workers first.
+    pub(super) fn may_be_ended(&self) -> bool {
+        self.code.is_none_or(|code| [Exit::Interrupted.code(), Exit::Impossible.code()].contains(&code))
+    }
+
     /// Returns the end of the job.
     ///
     /// If a signal stopped the search, Slurm names the cause. If Slurm names none and the job has run up to its limit by the
     /// local clock, the cause is the time limit.
     pub(super) fn end(&self) -> End {
-        // With these codes, Slurm may have ended the search: by a signal, or by ending its workers first.
-        let may_be_ended = |code: &u8| [Exit::Interrupted.code(), Exit::Impossible.code()].contains(code);
-        if let Some(code) = self.code.filter(|code| !may_be_ended(code)) {
+        if let Some(code) = self.code.filter(|_| !self.may_be_ended()) {
             return End::Own(code);
         }
         let over = self.over.clone().unwrap_or_default();

@@ -209,11 +209,7 @@ impl Job {
         stdout::print(&best)?;
         let ran = seen.since.map(|since| since.elapsed()).unwrap_or_default();
         let known = Known { over, code: code(), ran, limit: seen.limit, has_begun: seen.shown > 0 };
-        let end = if seen.is_cancelled && known.code.is_none_or(|code| [3, 130].contains(&code)) {
-            End::Cancelled
-        } else {
-            known.end()
-        };
+        let end = if seen.is_cancelled && known.may_be_ended() { End::Cancelled } else { known.end() };
         let Some(said) = end.said(known.over.as_ref().and_then(|over| over.limit).or(known.limit)) else {
             return Ok(end.exit());
         };

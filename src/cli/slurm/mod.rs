@@ -139,7 +139,7 @@ fn script(wanted: &Submission<'_>, files: &Path) -> String {
         "#!/bin/sh\n\
          for file in {gputune} {spec} {files}; do\n\
          \x20 [ -e \"$file\" ] || {{ echo \"$(uname -n) has no $file: nodes need gputune, the spec and --out under the same path, as on a \
-         shared file system\" >&2; exit 3; }}\n\
+         shared file system\" >&2; exit {impossible}; }}\n\
          done\n\
          rm -f {code}\n\
          cd {here} && exec {gputune} search {spec} --out {out} --ended {code} {arguments} >{best}\n",
@@ -147,6 +147,7 @@ fn script(wanted: &Submission<'_>, files: &Path) -> String {
         here = paths::word(&here),
         out = paths::word(wanted.out),
         arguments = arguments.join(" "),
+        impossible = Exit::Impossible.code(),
     )
 }
 

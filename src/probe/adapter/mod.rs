@@ -4,7 +4,6 @@
 //! process starts. The hook of an adapter sets the other targets: Python code that is loaded with the script's
 //! framework.
 
-mod accepts;
 mod apply;
 mod by_hand;
 mod target;
@@ -14,11 +13,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use accepts::{Accepts, Needs};
 pub use apply::{Applied, Apply};
 pub(crate) use by_hand::has_graphs;
 pub use by_hand::{Arguments, ByHand, Line, Names, OwnCall, Spot, python as python_literal};
-pub use target::{By, Numerics, Target};
+pub use target::{Accepts, By, Needs, Numerics, Target};
 pub use targets::{TARGETS, TargetError};
 
 /// A way to reach into an unmodified script.

@@ -1,12 +1,10 @@
 //! The table of targets, and how a target is found by its name.
 
-use super::accepts::{Accepts, Needs};
 use super::by_hand::{self, argument, named};
-use super::target::{By, Numerics, Target};
+use super::target::{Accepts, By, Needs, Numerics, Target};
 use crate::model::MemoryRole;
 use crate::model::arrival::APPLIED;
 
-/// Returns the hook of the adapter `torch`, which reports the setting by this fact.
 const fn torch(fact: &'static str) -> By {
     By::Hook { adapter: "torch", fact }
 }
@@ -29,10 +27,8 @@ const LOADER: Target = Target { needs: Needs::NewLoader, memory: Some(MemoryRole
 /// Defaults of a target that gputune sets by environment variables.
 const VARIABLES: Target = Target { by: By::Environment, ..HOOK };
 
-/// The call that makes a loader.
 const DATA_LOADER: &[&str] = &["DataLoader"];
 
-/// The names under which scripts import the wrapper.
 const DDP: &[&str] = &["DistributedDataParallel", "DDP"];
 
 /// The targets, by name. `docs/adapters.md` describes each target.

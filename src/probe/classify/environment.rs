@@ -5,12 +5,13 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::super::orders::Ending;
-use super::{ended_by, exception_words, last_words, traceback::Line};
+use super::traceback::{self, Line};
+use super::{exception_words, last_words};
 use crate::machine::process_table;
 
 /// Returns a missing module, in the words of the exception that ended the program.
 pub(in super::super) fn missing_module(reported: Option<&str>, lines: &[String], ranks: u32) -> Option<String> {
-    let deciding = ended_by::deciding(lines, ranks);
+    let deciding = traceback::deciding(lines, ranks);
     let said = match reported {
         Some(message) => {
             let lines: Vec<String> = message.lines().map(str::to_owned).collect();
@@ -91,16 +92,14 @@ pub(super) fn with_holder(reason: String, last_lines: &[String]) -> String {
 
 /// Returns the ending of the command, or of the rank that failed first.
 pub(in super::super) fn first_ending(ending: Ending, lines: &[String]) -> Ending {
-    ended_by::root_cause(lines).map_or(ending, |cause| cause.ending)
+    traceback::root_cause(lines).map_or(ending, |cause| cause.ending)
 }
 
-/// Returns a program's ending and its last words.
 pub(in super::super) fn with_last_words(ending: Ending, lines: &[String]) -> String {
     let words = says_usage_error(lines).map(|line| line.trim().to_owned()).or_else(|| last_words(lines));
     words.map_or_else(|| ending.to_string(), |words| super::cut(&format!("{ending}: {words}")))
 }
 
-/// The question of a script that asked for input.
 #[derive(Debug, Default, Clone, Copy)]
 pub(in super::super) struct Question<'a> {
     /// The script's line that asked, if the hook noted it; empty if the line is unknown.

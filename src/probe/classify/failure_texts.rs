@@ -9,10 +9,8 @@ use regex::Regex;
 
 use crate::model::Memory;
 
-/// The meaning of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// Memory ran out.
     OutOfMemory(Memory),
     /// cuDNN found no algorithm for an operation. The reason is a lack of memory if an allocation failed.
     NoEngine,
@@ -132,7 +130,6 @@ const SIGNATURES: &[Signature] = &[
     known(Meaning::WorkerLost, "dataloader worker (pid"),
 ];
 
-/// Returns the meaning of a line, if it contains a known text.
 pub(super) fn meaning(line: &str) -> Option<Meaning> {
     let lower = line.to_lowercase();
     let found = |signature: &&Signature| {

@@ -14,10 +14,22 @@ use super::{CommandProber, Job, ProbeError, Rate};
 use crate::model::{Failure, Outcome};
 use turn::{Turn, in_words, warming};
 
-/// The result of trying one way to run a duel.
 enum Tried {
     Over(DuelEnd),
     Cannot(String),
+}
+
+/// Returns the message that a way to run a duel is not possible. It says what follows if `next` starts new processes.
+fn fallback(way: Way, next: Option<Way>, reason: &str) -> String {
+    let cannot = match way {
+        Way::InTurn => "processes cannot train in turn",
+        Way::Switched => "one process cannot switch between the configs",
+        Way::Processes => "new processes cannot be started",
+    };
+    if next == Some(Way::Processes) {
+        return format!("each comparison starts new processes, which takes longer, because {cannot}: {reason}");
+    }
+    format!("{cannot}: {reason}")
 }
 
 impl CommandProber {
@@ -36,7 +48,7 @@ impl CommandProber {
             duel.ways
         };
         let mut bout = Bout::new(duel, watch);
-        for &way in ways {
+        for (at, &way) in ways.iter().enumerate() {
             match &mut self.live.held {
                 Some(_) if way == Way::Switched && duel.keeps => {}
                 // The search needs this process after the duel.
@@ -64,7 +76,9 @@ impl CommandProber {
             };
             match tried {
                 Tried::Over(end) => return Ok(bout.finish(end)),
-                Tried::Cannot(reason) => bout.result.fallbacks.push(format!("not as {way}: {reason}")),
+                Tried::Cannot(reason) => {
+                    bout.result.fallbacks.push(fallback(way, ways.get(at + 1).copied(), &reason));
+                }
             }
         }
         Ok(bout.finish(DuelEnd::Failed))
@@ -76,9 +90,10 @@ impl CommandProber {
             return Some("a rate that the script prints may be a mean over the time in which it was held".to_owned());
         }
         if self.is_alone {
-            return Some("it fails next to another process of itself".to_owned());
+            return Some("the step fails next to another process of itself".to_owned());
         }
-        (self.obeys == Some(false)).then(|| "it is several processes, or does not know orders".to_owned())
+        let words = "the step has several processes, or does not wait between two steps when it is asked to";
+        (self.obeys == Some(false)).then(|| words.to_owned())
     }
 
     /// Returns the reason, if known before a start, why one process cannot receive the settings of all sides.
@@ -89,7 +104,7 @@ impl CommandProber {
         if bout.duel.jobs.iter().all(is_switch) {
             self.cannot_hold()
         } else {
-            Some("what differs needs a process of its own".to_owned())
+            Some("a setting that differs only takes effect when a process starts".to_owned())
         }
     }
 

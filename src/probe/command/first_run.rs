@@ -117,7 +117,6 @@ pub struct NotedLoader {
     pub workers: i64,
 }
 
-/// A line of a file with notes.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
@@ -198,7 +197,6 @@ impl Session {
         self.scratch.path().join("python")
     }
 
-    /// Returns the script's line that asked for input, which a probe does not have; empty if the line is unknown.
     pub(super) fn asked_for_input_at(&self) -> Option<String> {
         fs::read_to_string(self.notes().join(ASKED_FILE)).ok()
     }

@@ -20,7 +20,6 @@ pub(super) struct Live {
     /// A config that failed live. A separate process must measure it again.
     doubt: Option<Doubt>,
     remarks: Vec<String>,
-    /// True if a remark already says that the script leaves training.
     has_told_of_leaving: bool,
     /// The number of processes that did not wait when asked. Each costs the grace time.
     not_held: u32,
@@ -211,7 +210,6 @@ impl Live {
     }
 }
 
-/// Returns the targets whose values differ.
 fn changes(step: &CommandStep, from: &Settings, to: &Settings) -> Vec<Applied> {
     let differs = |applied: &&Applied| from.get(&applied.parameter) != to.get(&applied.parameter);
     step.template.apply.applied.iter().filter(differs).cloned().collect()
@@ -245,7 +243,6 @@ fn same_memory(own: &Measurement, live: &Measurement) -> Result<(), String> {
     const SEGMENTS: f64 = 3.0 * 20.0 * 1024.0 * 1024.0;
     let is_of_device = own.facts.text("device").is_some_and(|device| device != "cpu");
     let (Some(before), Some(now)) = (own.memory.peak_bytes, live.memory.peak_bytes) else { return Ok(()) };
-    #[expect(clippy::cast_precision_loss, reason = "bytes of a device")]
     let (before, now) = (before as f64, now as f64);
     if !is_of_device || (now - before).abs() <= (WIDEST * before).max(SEGMENTS) {
         return Ok(());

@@ -12,9 +12,7 @@ use super::session::{Session, Task};
 use super::verdict::Verdict;
 use super::{CommandProber, Job, ProbeError, Watch, demands};
 
-/// The answer of a process to an order.
 pub(super) enum Answer {
-    /// The process followed the order.
     Done,
     /// The process cannot follow the order, for this reason.
     Refused(String),

@@ -56,7 +56,6 @@ impl Task {
     }
 }
 
-/// How a session is opened.
 pub(super) struct Opening<'w> {
     pub(super) process: Process<'w>,
     /// True if the process may be held and receive other settings.
@@ -70,17 +69,13 @@ pub(super) struct Session {
     pub(super) step: Arc<CommandStep>,
     pub(super) task: Task,
     pub(super) messages: Receiver<Message>,
-    /// The command, with its settings.
     pub(super) words: Vec<String>,
     /// The time when the process started or received its config.
     pub(super) begin: Instant,
     pub(super) supervised: Option<Supervised>,
-    /// Continues the supervisor if a signal stopped it.
     pub(super) care: Care,
-    /// Detects that gputune or the machine stood still.
     pub(super) clock: ClockWatch,
     pub(super) socket: EventSocket,
-    /// How processes on other nodes reach the socket.
     reach: Reach,
     /// The folder of the socket; the supervisor removes it when gputune is killed.
     pub(super) scratch: Scratch,
@@ -91,12 +86,10 @@ pub(super) struct Session {
     pub(super) host: HostWatch,
     pub(super) gpu: GpuWatch,
     pub(super) heard: Heard,
-    /// The place in the code where a probe without progress hangs.
     pub(super) hang: Hang,
     pub(super) patience: Patience,
     /// The bytes of output at the last tick.
     pub(super) output_bytes: u64,
-    /// True if the process was forked from a zygote.
     pub(super) is_forked: bool,
     /// True if the session's processes are stopped while another session trains.
     pub(super) is_stopped: bool,
@@ -326,7 +319,6 @@ impl Session {
     }
 }
 
-/// Returns the environment variables of a process, including the variables that load the hook.
 fn variables(
     step: &CommandStep,
     rendered: Vec<(String, String)>,

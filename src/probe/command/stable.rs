@@ -18,7 +18,6 @@ use crate::model::Config;
 /// How long processes may take to stop, each after its current system call: a round number, below a block's time.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The held processes.
 #[derive(Default)]
 pub(super) struct Stable {
     open: Vec<Open>,
@@ -91,7 +90,6 @@ impl Drop for Stable {
 }
 
 impl Drop for Open {
-    /// Ends the process as after a single measurement.
     fn drop(&mut self) {
         if self.session.supervised.is_some() {
             let _ = self.session.close(&Verdict::Enough, &mut |_| ControlFlow::Continue(()));

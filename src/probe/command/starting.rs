@@ -97,16 +97,9 @@ pub(super) fn writes_of(
     Ok(scratch)
 }
 
-/// How one process of a probe is started.
 pub(super) enum Process<'w> {
-    Fresh {
-        /// True if the process reports its imports.
-        tells_imports: bool,
-    },
-    Forked {
-        warm: &'w mut Warm,
-        zygote: usize,
-    },
+    Fresh { tells_imports: bool },
+    Forked { warm: &'w mut Warm, zygote: usize },
 }
 
 impl Process<'_> {
@@ -119,15 +112,16 @@ impl Process<'_> {
         sender: &SyncSender<Message>,
     ) -> Result<(Supervised, Option<u32>), ProbeError> {
         let (sender, output) = (sender.clone(), output.as_fd());
+        let tell = Box::new(move |report| sender.send(Message::Supervisor(report)).is_ok());
         let Self::Forked { warm, zygote, .. } = self else {
-            let supervised = Supervised::start(supervisor, order, output, sender, Message::Supervisor);
+            let supervised = Supervised::start(supervisor, order, output, tell);
             return Ok((supervised.map_err(ProbeError::io("start the supervisor", supervisor))?, None));
         };
         let cannot = |reason| ProbeError::Start { program: "python".to_owned(), reason, hint: String::new() };
         let (zygote, arguments) =
             warm.zygote(zygote, &order.command).ok_or_else(|| cannot("it has ended".to_owned()))?;
         order.command = arguments;
-        let forked = zygote.fork(order, output, sender, Message::Supervisor).map(|forked| (forked, zygote.pid()));
+        let forked = zygote.fork(order, output, tell).map(|forked| (forked, zygote.pid));
         forked.map_err(|reason| match reason {
             NoFork::Lost(reason) => cannot(reason),
             NoFork::Unfit(reason) => {

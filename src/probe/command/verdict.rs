@@ -27,7 +27,6 @@ pub(super) enum Verdict {
     /// The number of processes is wrong, or a process is gone.
     Ranks(String),
     Disturbed(String),
-    /// The probe wrote more than it may.
     ScratchFull(String),
 }
 
@@ -190,7 +189,6 @@ impl Session {
         })
     }
 
-    /// Returns the script's option for the length of the training.
     fn length_option(&self) -> Option<&str> {
         ["run.epochs_option", "run.steps_option"].iter().find_map(|name| self.heard.facts.text(name))
     }
@@ -277,7 +275,6 @@ impl Session {
 
     /// Names the printed line that most likely has the rate, or says that nothing was printed.
     fn nearest(&self, last_lines: &[String]) -> String {
-        /// Number of characters shown.
         const SHOWN: usize = 100;
         let Rate::Pattern { .. } = self.step.rate else { return String::new() };
         if last_lines.is_empty() {
@@ -338,7 +335,7 @@ impl Session {
         measurement.machine.growth.extend(growths.find(|growth| !growth.is_empty()).unwrap_or_default());
         if !self.step.is_gpu && measurement.memory.peak_bytes.is_none() {
             measurement.memory.peak_bytes = self.host.peak_bytes();
-            measurement.memory.capacity_bytes = self.host.total_bytes();
+            measurement.memory.capacity_bytes = self.host.total_bytes;
         }
         self.patience.conclude(&mut measurement, stopped_itself);
         Some(self.gpu.measured(measurement, &throughput))

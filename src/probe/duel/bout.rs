@@ -13,10 +13,8 @@ use super::{Block, Duel, DuelEnd, DuelProgress, DuelWatch, Duelled, Side, Stage,
 use crate::machine::{GpuState, nvml::Visible};
 use crate::model::{Estimate, Outcome, Progress};
 
-/// A running duel.
 pub(in crate::probe) struct Bout<'d, 'w> {
     pub(in crate::probe) duel: &'d Duel<'d>,
-    /// The caller's function that receives the progress.
     hears: DuelWatch<'w>,
     pub(in crate::probe) began: Instant,
     pub(in crate::probe) stage: Stage,
@@ -48,7 +46,6 @@ impl<'d, 'w> Bout<'d, 'w> {
         self.gpus = Some(GpuWatch::begin(visible, std::process::id(), idle, now));
     }
 
-    /// Reads the GPU use of the processes while they exist.
     pub(in crate::probe) fn look_at_gpus(&self) {
         self.gpus.iter().for_each(GpuWatch::look);
     }
@@ -113,7 +110,6 @@ impl<'d, 'w> Bout<'d, 'w> {
         self.result.way.rounds(self.duel.rounds)
     }
 
-    /// Returns the rate of a side over its current blocks.
     pub(in crate::probe) fn rate(&self, side: Side) -> Option<Estimate> {
         Levels::rate(&self.result.blocks, self.result.way, (side, self.duel.jobs.len()))
     }

@@ -32,12 +32,10 @@ const TAIL: f64 = 0.025;
 pub(in crate::probe) struct Levels {
     /// One number for each round and side.
     rounds: Vec<Vec<f64>>,
-    /// The error probability at each end of an interval.
     tail: f64,
 }
 
 impl Levels {
-    /// Reads the blocks of `sides` sides.
     pub(in crate::probe) fn of(blocks: &[Block], way: Way, sides: usize) -> Self {
         let rounds: Vec<&[Block]> = complete(blocks, way, sides).collect();
         let of_side = |side: Side| {
@@ -96,7 +94,6 @@ impl Levels {
             round.iter().zip(&of_sides).map(move |(value, of_side)| value - of_round - of_side + all)
         });
         let squares: f64 = left.map(|value| value * value).sum();
-        #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
         let (free, rounds) = (degrees as f64, rounds as f64);
         Some(student_quantile(degrees, self.tail) / NORMAL_95 * (squares / free / rounds).sqrt())
     }
@@ -115,7 +112,6 @@ impl Levels {
         if !looks.contains(&self.rounds.len()) {
             return None;
         }
-        #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
         let early = Self { rounds: self.rounds.clone(), tail: TAIL / looks.len().max(2) as f64 };
         let of_two = NORMAL_95 * std::f64::consts::SQRT_2 * early.error()?;
         // Half of the interval from exp(-x) to exp(x).
@@ -147,7 +143,6 @@ fn length(round: &[Block]) -> f64 {
 fn influences(rates: &[(f64, f64)]) -> Vec<f64> {
     let time: f64 = rates.iter().map(|(_, time)| time).sum();
     let average = rates.iter().map(|(rate, time)| rate * time).sum::<f64>() / time;
-    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
     let weight = |part: f64| part / time * rates.len() as f64;
     rates.iter().map(|(rate, part)| average.ln() + weight(*part) * (rate / average - 1.0)).collect()
 }
@@ -165,7 +160,6 @@ fn interval(logs: &[f64], tail: f64) -> Option<Estimate> {
     if degrees == 0 {
         return Some(Estimate::point(middle.exp()));
     }
-    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
     let (count, free) = (logs.len() as f64, degrees as f64);
     let variance = logs.iter().map(|log| (log - middle).powi(2)).sum::<f64>() / free;
     let half = student_quantile(degrees, tail) * (variance / count).sqrt();

@@ -7,7 +7,6 @@ use super::window::Window;
 use crate::model::{Estimate, Measurement, Settings, Value};
 use crate::probe::{Effort, Job, Limits, Mode};
 
-/// Shows if a running probe has measured enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::probe) enum Sufficiency {
     TooLittle,

@@ -6,7 +6,6 @@
 
 use super::stats::count;
 
-/// A stretch of time with its rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Stretch {
     /// The end of the stretch, in seconds since the probe began.
@@ -24,7 +23,6 @@ pub(super) struct Line {
 
 #[derive(Debug, Default)]
 pub(super) struct RunningMean {
-    /// The first lines.
     lines: Vec<Line>,
     /// The start of the mean, if the lines have the shape of a mean.
     start: Option<f64>,

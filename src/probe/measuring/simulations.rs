@@ -50,13 +50,11 @@ pub(super) fn run<'m>(
     (decided, window)
 }
 
-/// Runs a probe whose steps have these times, in seconds.
 pub(super) fn run_plain(patience: Patience, times: &[f64]) -> (Sufficiency, Throughput) {
     let (decided, window) = run(patience, times.iter().map(|&seconds| (seconds, None)));
     (decided, window.throughput().unwrap())
 }
 
-/// Returns the patience of a probe that measures the rate of its config.
 pub(super) fn patience(limits: &Limits) -> Patience {
     Patience::within(limits, Effort::Probe)
 }
@@ -87,7 +85,6 @@ const KINDS: &[(&str, &[Process])] = {
     ]
 };
 
-/// The result of a simulated probe.
 struct Probe {
     /// True if its interval contains the true mean.
     holds: bool,

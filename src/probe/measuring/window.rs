@@ -13,8 +13,6 @@ const KEPT: usize = 1 << 14;
 /// The phase in which a step waits for its data.
 pub(in crate::probe) const DATA_WAIT: &str = "data_wait";
 
-pub(in crate::probe) const EVALUATION: &str = "evaluation";
-
 /// A step as it was reported, in the units of [`Observation`].
 #[derive(Debug, Clone, Copy)]
 pub(in crate::probe) struct StepReport<'r> {

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use super::orders::{end_within, read_line, send};
 use super::scratch::{NOTE, OWNER};
-use super::worker::{OnNode, WorkerError};
+use super::worker::error::WorkerError;
 use super::{ProbeError, locked};
 use crate::machine::Device;
 pub use serve::serve;
@@ -33,62 +33,34 @@ pub use serve::serve;
 /// The socket in a probe's folder.
 pub(super) const SOCKET: &str = "events";
 
+/// `Open` makes a probe's folder, with these files. `Order` has lines for the process at the other end of a connection.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ToRelay {
-    /// A probe starts: make its folder, with these files.
-    Open {
-        folder: PathBuf,
-        files: Vec<(PathBuf, String)>,
-    },
-    /// Lines for the process at the other end of a connection.
-    Order {
-        connection: u64,
-        text: String,
-    },
-    Close {
-        folder: PathBuf,
-    },
+    Open { folder: PathBuf, files: Vec<(PathBuf, String)> },
+    Order { connection: u64, text: String },
+    Close { folder: PathBuf },
 }
 
+/// `Here` is the first message. After `Reached`, processes on the node can reach the probe in this folder.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum FromRelay {
-    /// The first message: the identity of the relay.
-    Here {
-        gputune_version: String,
-        device: Device,
-    },
-    /// Processes on the node can reach the probe in this folder.
-    Reached {
-        folder: PathBuf,
-    },
-    Cannot {
-        folder: PathBuf,
-        reason: String,
-        hint: String,
-    },
-    Connected {
-        folder: PathBuf,
-        connection: u64,
-    },
-    Heard {
-        connection: u64,
-        text: String,
-    },
-    Left {
-        connection: u64,
-    },
+    Here { gputune_version: String, device: Device },
+    Reached { folder: PathBuf },
+    Cannot { folder: PathBuf, reason: String, hint: String },
+    Connected { folder: PathBuf, connection: u64 },
+    Heard { connection: u64, text: String },
+    Left { connection: u64 },
 }
 
-/// The version of this program, which relays must share.
 const GPUTUNE: &str = env!("CARGO_PKG_VERSION");
 
 /// How long a relay may take to start and to answer: as long as a worker, because a node may have to wake up.
 const LONGEST_START: Duration = Duration::from_secs(120);
 
 /// The commands that start relays, each with the name of its node.
-type Commands = dyn Fn() -> Result<Vec<OnNode>, WorkerError> + Send + Sync;
+type Commands = dyn Fn() -> Result<Vec<(String, Command)>, WorkerError> + Send + Sync;
 
 /// The relays of a step; none if its processes run only on this machine. The first probe starts them. If a relay has ended, the
 /// next probe starts all of them again.
@@ -107,7 +79,10 @@ impl fmt::Debug for Relays {
 impl Relays {
     /// Returns relays that these commands start. If the device is a GPU, all nodes must have the same GPU model and
     /// driver.
-    pub fn by(commands: impl Fn() -> Result<Vec<OnNode>, WorkerError> + Send + Sync + 'static, device: Device) -> Self {
+    pub fn by(
+        commands: impl Fn() -> Result<Vec<(String, Command)>, WorkerError> + Send + Sync + 'static,
+        device: Device,
+    ) -> Self {
         Self { how: Some((Arc::new(commands), device)), running: Arc::default() }
     }
 
@@ -142,7 +117,6 @@ impl Relays {
     }
 }
 
-/// A relay that runs, as gputune sees it.
 struct Relay {
     host: String,
     child: Mutex<Child>,

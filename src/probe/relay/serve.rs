@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 
 use super::{FromRelay, GPUTUNE, SOCKET, ToRelay};
 use crate::machine::Device;
+use crate::probe::locked;
 use crate::probe::orders::{is_own, read_line, send};
-use crate::probe::scratch::claim;
-use crate::probe::{locked, sweep};
+use crate::probe::scratch::{claim, sweep_in};
 
 /// Serves the probes of a search until `input` ends, then removes the folders that this relay has made. If the relay is
 /// killed, the next probe on this node removes the folders.
@@ -86,7 +86,7 @@ fn open(folder: &Path, files: &[(PathBuf, String)], out: &Out) -> io::Result<Opt
         return Ok(None);
     }
     // Remove the folders of killed relays.
-    folder.parent().into_iter().for_each(sweep::sweep_in);
+    folder.parent().into_iter().for_each(sweep_in);
     DirBuilder::new().mode(0o700).create(folder)?;
     // From here on, the folder is removed after an error.
     let made = || -> io::Result<Place> {
@@ -154,7 +154,12 @@ fn hear(stream: UnixStream, connection: u64, out: &Out) -> io::Result<()> {
         held.extend_from_slice(buffer);
         reader.consume(read);
         let whole = held.iter().rposition(|&byte| byte == b'\n').map(|end| end + 1);
-        let ready = whole.unwrap_or(if is_end || held.len() > MOST { held.len() } else { 0 });
+        let ready = match whole {
+            Some(whole) => whole,
+            None if is_end => held.len(),
+            None if held.len() > MOST => whole_characters(&held),
+            None => 0,
+        };
         if ready > 0 {
             let text = String::from_utf8_lossy(&held[..ready]).into_owned();
             held.drain(..ready);
@@ -163,5 +168,34 @@ fn hear(stream: UnixStream, connection: u64, out: &Out) -> io::Result<()> {
         if is_end {
             return Ok(());
         }
+    }
+}
+
+/// Returns the number of bytes without an incomplete character of UTF-8 at the end.
+fn whole_characters(bytes: &[u8]) -> usize {
+    /// The most bytes of an incomplete character.
+    const MOST: usize = 3;
+    let is_first = |byte: &u8| byte & 0b1100_0000 != 0b1000_0000;
+    let last = bytes.iter().rev().take(MOST).position(is_first).map(|after| bytes.len() - after - 1);
+    let is_cut = |&start: &usize| std::str::from_utf8(&bytes[start..]).is_err_and(|error| error.error_len().is_none());
+    last.filter(is_cut).unwrap_or(bytes.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_not_cut_inside_a_character() {
+        assert_eq!(whole_characters("plain".as_bytes()), 5);
+        for character in ["ä", "€", "🦀"] {
+            let text = format!("a{character}");
+            assert_eq!(whole_characters(text.as_bytes()), text.len());
+            for cut in 1..character.len() {
+                assert_eq!(whole_characters(&text.as_bytes()[..=cut]), 1, "{character} after {cut} bytes");
+            }
+        }
+        assert_eq!(whole_characters(b"a\x80\x80\x80\x80"), 5, "no character begins there");
+        assert_eq!(whole_characters(b"a\xff"), 2, "no character begins with this byte");
     }
 }

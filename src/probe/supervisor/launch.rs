@@ -79,7 +79,7 @@ pub(super) fn answer(mut link: impl Read) -> io::Result<()> {
 
 /// A process that a zygote's child forked. It waits for its command line.
 pub(super) struct Foundling {
-    pid: Pid,
+    pub(super) pid: Pid,
     link: UnixStream,
 }
 
@@ -88,10 +88,6 @@ impl Foundling {
     pub(super) fn connected(pid: &str) -> io::Result<Self> {
         let pid = pid_of(pid.parse().map_err(io::Error::other)?)?;
         Ok(Self { pid, link: UnixStream::from(io::stdout().as_fd().try_clone_to_owned()?) })
-    }
-
-    pub(super) fn pid(&self) -> Pid {
-        self.pid
     }
 
     pub(super) fn take_over(mut self, order: &Order) -> io::Result<Pid> {

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -19,7 +19,7 @@ use super::{Imports, LOAD_TIME};
 use crate::probe::hook::{self, PYTHONPATH};
 use crate::probe::orders::{Order, Report};
 use crate::probe::scratch::Scratch;
-use crate::probe::supervisor::{ADOPT, Supervised};
+use crate::probe::supervisor::{ADOPT, Supervised, Tell};
 use crate::probe::trackers::{self, SILENCERS};
 use crate::probe::writes::{ProbeScratch, Protection};
 use crate::probe::{CommandStep, adapter, protocol};
@@ -36,7 +36,7 @@ const SET_LATE: &[&str] = &["PYTORCH_NVML_BASED_CUDA_CHECK", "TORCHINDUCTOR_CACH
 
 /// A process to fork probes from, or a process that still imports.
 pub(in crate::probe) struct Zygote {
-    began: Instant,
+    pub(super) began: Instant,
     supervised: Supervised,
     listener: UnixListener,
     /// The connection, once the zygote has opened it.
@@ -48,7 +48,8 @@ pub(in crate::probe) struct Zygote {
     /// The imported files, with their stamps at import; empty before all imports are done.
     files: BTreeMap<PathBuf, Stamp>,
     reports: Receiver<Option<Report>>,
-    pid: Option<u32>,
+    /// Its memory pages also count for its children.
+    pub(in crate::probe) pid: Option<u32>,
     _scratch: Scratch,
     _writes: Option<ProbeScratch>,
 }
@@ -57,7 +58,6 @@ pub(in crate::probe) struct Zygote {
 /// changed.
 type Stamp = (i64, u64);
 
-/// The answer of a zygote.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Answer {
@@ -116,7 +116,7 @@ impl Zygote {
         let task = json!({
             "modules": imports.modules,
             "environment": imports.environment,
-            "load_time": LOAD_TIME,
+            "load_time": LOAD_TIME.split(' ').collect::<Vec<_>>(),
             "own": own_variables(),
             "options": imports.options,
             "supervisor": step.supervisor.canonicalize().map_err(told)?,
@@ -128,12 +128,10 @@ impl Zygote {
         });
         // Pass the task in a file: the zygote must import during the second probe, while nobody accepts its connection.
         fs::write(address.with_extension("json"), task.to_string()).map_err(told)?;
-        // The log of the output during imports is only needed after a failure.
-        let logs = folder.join("logs");
-        let log = fs::create_dir_all(&logs).and_then(|()| File::create(logs.join("zygote.log"))).map_err(told)?;
+        let log = open_log(&folder.join("logs")).map_err(told)?;
         let (sender, reports) = sync_channel(16);
-        let supervised =
-            Supervised::start(&step.supervisor, &order, log.as_fd(), sender, |report| report).map_err(told)?;
+        let tell = Box::new(move |report| sender.send(report).is_ok());
+        let supervised = Supervised::start(&step.supervisor, &order, log.as_fd(), tell).map_err(told)?;
         scratch.note(supervised.pid());
         Ok(Self {
             began: Instant::now(),
@@ -153,16 +151,10 @@ impl Zygote {
     /// Returns true if a probe with these variables may be forked from the zygote: variables read at import have the same values.
     pub(super) fn fits(&self, env: &BTreeMap<String, String>) -> bool {
         let is_read =
-            |name: &&String| self.reads.contains(*name) || LOAD_TIME.iter().any(|front| name.starts_with(front));
+            |name: &&String| self.reads.contains(*name) || LOAD_TIME.split(' ').any(|front| name.starts_with(front));
         env.keys().chain(self.env.keys()).filter(is_read).all(|name| env.get(name) == self.env.get(name))
     }
 
-    /// Returns the process id of the zygote. Its memory pages also count for its children.
-    pub(in crate::probe) fn pid(&self) -> Option<u32> {
-        self.pid
-    }
-
-    /// Returns true if the zygote can still fork.
     pub(super) fn is_alive(&mut self) -> bool {
         loop {
             match self.reports.try_recv() {
@@ -176,12 +168,11 @@ impl Zygote {
     }
 
     /// Forks a process for the order, with its output to the pipe. The error is the reason why that fails.
-    pub(in crate::probe) fn fork<M: Send + 'static>(
+    pub(in crate::probe) fn fork(
         &mut self,
         order: &Order,
         output: BorrowedFd<'_>,
-        reports: SyncSender<M>,
-        wrap: fn(Option<Report>) -> M,
+        tell: Tell,
     ) -> Result<Supervised, NoFork> {
         let told = |error: io::Error| NoFork::Lost(format!("the process to fork from does not answer: {error}"));
         // Checked here, because the zygote may see the files through a layer that hides later changes.
@@ -195,9 +186,7 @@ impl Zygote {
         let deadline = Instant::now() + LONGEST_FORK;
         loop {
             match link.hear().map_err(told)? {
-                Some(Answer::Forked { forked }) => {
-                    return Supervised::forked(ours, forked, order, reports, wrap).map_err(told);
-                }
+                Some(Answer::Forked { forked }) => return Supervised::forked(ours, forked, order, tell).map_err(told),
                 Some(Answer::Unfit { unfit }) => return Err(NoFork::Unfit(unfit)),
                 Some(Answer::Ready { .. }) => {
                     return Err(NoFork::Lost("the process to fork from is out of step".to_owned()));
@@ -206,10 +195,6 @@ impl Zygote {
                 None => {}
             }
         }
-    }
-
-    pub(super) fn elapsed(&self) -> Duration {
-        self.began.elapsed()
     }
 
     /// Returns true if all imports are done. Waits only a moment for the zygote's answer. The error is the reason why
@@ -241,7 +226,7 @@ impl Zygote {
     }
 
     fn check(&mut self) -> Result<(), NoFork> {
-        if self.elapsed() >= LONGEST_IMPORT {
+        if self.began.elapsed() >= LONGEST_IMPORT {
             return Err(NoFork::Unfit(format!("importing took more than {} s", LONGEST_IMPORT.as_secs())));
         }
         while let Ok(report) = self.reports.try_recv() {
@@ -264,6 +249,13 @@ fn its_environment(env: &BTreeMap<String, String>, scratch: &Path, address: &Pat
     hook::import_first(&mut its_env, &scratch.join("python"));
     its_env.insert(SOCKET.to_owned(), address.display().to_string());
     its_env
+}
+
+/// Opens the log of the output during imports, which is only needed after a failure. Zygotes that live at the same time
+/// append to the same log.
+fn open_log(logs: &Path) -> io::Result<File> {
+    fs::create_dir_all(logs)?;
+    File::options().append(true).create(true).open(logs.join("zygote.log"))
 }
 
 fn stamp(path: &Path) -> Option<Stamp> {
@@ -320,5 +312,23 @@ impl Link {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_second_zygote_keeps_the_log_of_the_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let logs = folder.path().join("logs");
+        let (mut first, mut second) = (open_log(&logs).unwrap(), open_log(&logs).unwrap());
+        first.write_all(b"one\n").unwrap();
+        second.write_all(b"two\n").unwrap();
+        first.write_all(b"three\n").unwrap();
+        assert_eq!(fs::read_to_string(logs.join("zygote.log")).unwrap(), "one\ntwo\nthree\n");
     }
 }

@@ -5,12 +5,12 @@
 //! Start with [`Node`], the driver's side; [`serve()`] is the other side.
 
 mod door;
+pub(super) mod error;
 mod launchers;
 mod node;
 mod serve;
 mod token;
 
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use crate::machine::Device;
 use crate::model::{Config, DeviceReadings, Estimate, Outcome, Progress, Settings, Slot};
 
 pub use door::{Door, Knock, dial};
+pub use error::WorkerError;
 pub use launchers::{Called, Commands, Dialling, LAUNCHERS, Launcher, OnNode, Start, Wanted, Workers};
 pub use node::{Life, Node, Remote};
 pub use serve::{Parting, Site, serve};
@@ -34,52 +35,14 @@ pub const VERSION: u32 = 1;
 const HEARTBEAT: Duration = Duration::from_secs(2);
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// The reason why a worker or a search cannot be started or reached.
-#[derive(Debug, thiserror::Error)]
-#[error("{reason}")]
-pub struct WorkerError {
-    reason: String,
-    hint: String,
-    is_mistake: bool,
-    source: Option<io::Error>,
-}
-
-impl WorkerError {
-    fn new(reason: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { reason: reason.into(), hint: hint.into(), is_mistake: false, source: None }
-    }
-
-    fn mistake(reason: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { is_mistake: true, ..Self::new(reason, hint) }
-    }
-
-    fn caused_by(self, source: io::Error) -> Self {
-        Self { source: Some(source), ..self }
-    }
-
-    /// Returns true if the user named a wrong file or address.
-    pub fn is_mistake(&self) -> bool {
-        self.is_mistake
-    }
-
-    /// Returns the remedy.
-    pub fn hint(&self) -> &str {
-        &self.hint
-    }
-}
-
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ToWorker {
     Hello(Hello),
     Probe(Box<Asked>),
-    Stop {
-        slot: usize,
-        attempt: u64,
-    },
+    Stop { slot: usize, attempt: u64 },
     Heartbeat,
     Goodbye,
-    /// The worker is rejected.
     Refused(Refusal),
 }
 
@@ -141,7 +104,6 @@ struct Asked {
     /// The request's number, which rises with each request of this driver. The worker's answers repeat it. An answer
     /// with another number belongs to an earlier request and is ignored.
     attempt: u64,
-    /// The number of the trial.
     number: u32,
     config: Config,
     settings: Settings,
@@ -153,6 +115,7 @@ struct Asked {
     keeps: bool,
 }
 
+/// `NoTime` answers a probe that would not fit into the rest of the allocation. Its times are in seconds.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum FromWorker {
@@ -161,7 +124,7 @@ enum FromWorker {
     Heartbeat,
     Progress(Box<News>),
     Ended(Box<Ended>),
-    NoTime(NoTime),
+    NoTime { slot: usize, attempt: u64, left_s: f64, takes_s: f64 },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -197,16 +160,6 @@ impl News {
             devices: self.devices.into(),
         }
     }
-}
-
-/// A probe that was not started, because it would not fit into the rest of the allocation.
-#[derive(Debug, Serialize, Deserialize)]
-struct NoTime {
-    slot: usize,
-    attempt: u64,
-    /// The remaining time, and the time that a probe may take, in seconds.
-    left_s: f64,
-    takes_s: f64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

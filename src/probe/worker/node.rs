@@ -11,9 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use super::{
-    Asked, Ended, FromWorker, HEARTBEAT, Hello, NoTime, Refusal, SILENCE, ToWorker, VERSION, Welcome, WorkerError,
-};
+use super::{Asked, Ended, FromWorker, HEARTBEAT, Hello, Refusal, SILENCE, ToWorker, VERSION, Welcome, WorkerError};
 use crate::machine::Allocation;
 use crate::model::fact::TRACE_FILE;
 use crate::model::{Outcome, Progress, Slot};
@@ -101,7 +99,7 @@ impl Node {
                 let slot = match &line {
                     FromWorker::Progress(news) => news.slot,
                     FromWorker::Ended(ended) => ended.slot,
-                    FromWorker::NoTime(no_time) => no_time.slot,
+                    FromWorker::NoTime { slot, .. } => *slot,
                     FromWorker::Heartbeat | FromWorker::Welcome(_) | FromWorker::Refused(_) => continue,
                 };
                 let _ = senders.get(slot).map(|slot| slot.send(line));
@@ -230,7 +228,7 @@ impl Prober for Remote {
             match self.inbox.recv_timeout(TICK) {
                 Ok(FromWorker::Progress(news)) if news.attempt == attempt => progress = news.progress(),
                 Ok(FromWorker::Ended(ended)) if ended.attempt == attempt => return self.ended(job, *ended),
-                Ok(FromWorker::NoTime(NoTime { attempt: of, left_s, takes_s, .. })) if of == attempt => {
+                Ok(FromWorker::NoTime { attempt: of, left_s, takes_s, .. }) if of == attempt => {
                     let seconds = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default();
                     let (left, takes) = (seconds(left_s), seconds(takes_s));
                     return Err(ProbeError::NoTime { host: self.host.clone(), left, takes });

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::{Asked, Ended, FromWorker, HEARTBEAT, Hello, News, NoTime, Refusal, Refused, SILENCE, ToWorker, Welcome};
+use super::{Asked, Ended, FromWorker, HEARTBEAT, Hello, News, Refusal, Refused, SILENCE, ToWorker, Welcome};
 use crate::machine::Allocation;
 use crate::model::{Outcome, Space};
 use crate::probe::orders::{read_line, send};
@@ -89,10 +90,10 @@ pub fn serve(
             longest: Arc::clone(&longest),
             output: Arc::clone(&output),
         };
-        std::thread::spawn(move || worker.run(&asked));
-        (sender, stopped)
+        let thread = std::thread::spawn(move || worker.run(&asked));
+        ((sender, stopped), thread)
     };
-    let slots: Vec<(Sender<Box<Asked>>, Arc<AtomicU64>)> = probers.into_iter().map(slot).collect();
+    let (slots, threads): (Vec<_>, Vec<_>) = probers.into_iter().map(slot).unzip();
     let (sender, heard) = channel();
     std::thread::spawn(move || {
         while let Ok(Some(line)) = read_line::<ToWorker>(&mut input) {
@@ -116,8 +117,18 @@ pub fn serve(
         if last.elapsed() > SILENCE + SILENCE {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the driver is silent"));
         }
+        check(&threads)?;
         say(&output, &FromWorker::Heartbeat)?;
     }
+}
+
+/// Returns an error if the thread of a slot has ended, as after a panic. The driver would wait for the slot's answer as long
+/// as it hears heartbeats.
+fn check(threads: &[JoinHandle<()>]) -> io::Result<()> {
+    if threads.iter().any(JoinHandle::is_finished) {
+        return Err(io::Error::other("a slot of this worker has failed"));
+    }
+    Ok(())
 }
 
 fn obey(line: ToWorker, slots: &[(Sender<Box<Asked>>, Arc<AtomicU64>)]) {
@@ -155,37 +166,35 @@ struct Slot {
 impl Slot {
     fn run(mut self, asked: &Receiver<Box<Asked>>) {
         for asked in asked {
-            if let Some(no_time) = self.no_time(&asked) {
-                if say(&self.output, &FromWorker::NoTime(no_time)).is_err() {
-                    return;
-                }
-                continue;
-            }
-            let begin = Instant::now();
-            let outcome = self.probe(&asked);
-            let took = begin.elapsed();
-            {
-                let mut longest = locked(&self.longest);
-                *longest = longest.max(took);
-            }
-            let log = tail(&self.folder.join(CommandProber::log_name(asked.number, asked.effort)));
-            let (slot, attempt, remarks) = (asked.slot, asked.attempt, self.prober.remarks());
-            let ended = Ended { slot, attempt, outcome, remarks, log };
-            if say(&self.output, &FromWorker::Ended(Box::new(ended))).is_err() {
+            let answer = self.no_time(&asked).unwrap_or_else(|| self.ended(&asked));
+            if say(&self.output, &answer).is_err() {
                 return;
             }
         }
     }
 
+    fn ended(&mut self, asked: &Asked) -> FromWorker {
+        let begin = Instant::now();
+        let outcome = self.probe(asked);
+        let took = begin.elapsed();
+        {
+            let mut longest = locked(&self.longest);
+            *longest = longest.max(took);
+        }
+        let log = tail(&self.folder.join(CommandProber::log_name(asked.number, asked.effort)));
+        let (slot, attempt, remarks) = (asked.slot, asked.attempt, self.prober.remarks());
+        FromWorker::Ended(Box::new(Ended { slot, attempt, outcome, remarks, log }))
+    }
+
     /// Returns the remaining and the needed time if a probe does not fit into the allocation. A probe needs as much
     /// time as this node's longest probe, but at least its measuring time and at most its time limit. The grace time is
     /// added.
-    fn no_time(&self, asked: &Asked) -> Option<NoTime> {
+    fn no_time(&self, asked: &Asked) -> Option<FromWorker> {
         let left = self.allocation?.left();
         let takes = (*locked(&self.longest)).max(asked.limits.measure_time).min(asked.limits.probe_time);
         let takes = takes + asked.limits.grace_time;
-        let (slot, attempt) = (asked.slot, asked.attempt);
-        (left < takes).then_some(NoTime { slot, attempt, left_s: left.as_secs_f64(), takes_s: takes.as_secs_f64() })
+        let (slot, attempt, left_s, takes_s) = (asked.slot, asked.attempt, left.as_secs_f64(), takes.as_secs_f64());
+        (left < takes).then_some(FromWorker::NoTime { slot, attempt, left_s, takes_s })
     }
 
     fn probe(&mut self, asked: &Asked) -> Result<Outcome, Refused> {
@@ -238,4 +247,26 @@ fn tail(log: &Path) -> String {
         Ok(bytes)
     };
     String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_that_panics_ends_the_worker() {
+        let (sender, asked) = channel::<()>();
+        let waits = std::thread::spawn(move || {
+            let _ = asked.recv();
+        });
+        let panics: JoinHandle<()> = std::thread::spawn(|| panic!("as asked"));
+        while !panics.is_finished() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut threads = vec![waits];
+        assert!(check(&threads).is_ok());
+        threads.push(panics);
+        assert!(check(&threads).is_err());
+        drop(sender);
+    }
 }

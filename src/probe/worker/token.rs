@@ -23,14 +23,12 @@ fn quoted(path: &Path, suffix: &str) -> String {
     if is_bare { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
 }
 
-/// Makes the error for a file that cannot be used.
 fn unusable(path: &Path, reason: String) -> WorkerError {
     let new = quoted(path, ".new");
     let hint = format!("write a token to another file, for the search and its workers: gputune cluster token {new}");
     WorkerError::mistake(reason, hint)
 }
 
-/// Makes the error for a file that cannot be read or written.
 fn failed(action: &str, path: &Path, source: io::Error) -> WorkerError {
     let reason = format!("cannot {action} the token file {}", path.display());
     let error = if source.kind() == io::ErrorKind::NotFound {

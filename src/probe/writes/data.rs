@@ -21,31 +21,8 @@ const MOST: usize = 48;
 const LONGEST: Duration = Duration::from_millis(400);
 
 /// Names of folders that jobs write to, even if they hold many files.
-const WRITTEN: &[&str] = &[
-    "out",
-    "output",
-    "outputs",
-    "run",
-    "runs",
-    "log",
-    "logs",
-    "result",
-    "results",
-    "checkpoint",
-    "checkpoints",
-    "ckpt",
-    "ckpts",
-    "lightning_logs",
-    "wandb",
-    "mlruns",
-    "samples",
-    "save",
-    "saved",
-    "tmp",
-    "temp",
-    "cache",
-    "gputune-out",
-];
+const WRITTEN: &str = "out output outputs run runs log logs result results checkpoint checkpoints ckpt ckpts \
+    lightning_logs wandb mlruns samples save saved tmp temp cache gputune-out";
 
 /// Returns the data folders in `below`, without folders that are, or contain, a folder of `not`.
 pub(super) fn folders(below: &[PathBuf], not: &[PathBuf]) -> BTreeSet<PathBuf> {
@@ -113,7 +90,7 @@ impl Search<'_> {
 /// Returns true if a folder's name shows that jobs or tools write to it. Hidden folders belong to tools.
 fn is_written(folder: &Path) -> bool {
     let name = folder.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
-    name.starts_with('.') || WRITTEN.contains(&name.as_str())
+    name.starts_with('.') || WRITTEN.split(' ').any(|written| written == name)
 }
 
 /// Returns the number of files in a folder, and the paths of its subfolders. Stops at `MANY` files.

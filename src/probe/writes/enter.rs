@@ -223,7 +223,6 @@ fn try_out(layout: &Layout, there_before: Option<&Path>) -> Result<(), Refused> 
     opened.map(drop).map_err(refused(Stage::Change { file: file.to_owned() }))
 }
 
-/// Returns true if no later mount hides the layer.
 fn covering(layout: &Layout, layer: &Layer) -> bool {
     let last = layout.steps.iter().rev().find(|step| step.folder() == layer.folder);
     last.is_some_and(|step| matches!(step, Step::Layer(found) if found == layer))

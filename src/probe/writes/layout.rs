@@ -19,27 +19,18 @@ pub(in crate::probe) struct Layout {
 }
 
 /// One mount. `folder` is a path in the new root; all other paths are current paths.
+///
+/// `Everything` has all current mounts, at the new root. `ReadOnly` keeps the other options of a mount. `AsItIs` is an
+/// unchanged file or folder in its own place; if `whole`, it includes everything mounted below. `Empty` is a read-only
+/// folder that hides the content of this folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Step {
-    /// All current mounts, at the new root.
     Everything,
-    /// Makes a mount read-only; its other options are kept.
-    ReadOnly {
-        folder: PathBuf,
-        flags: u32,
-    },
+    ReadOnly { folder: PathBuf, flags: u32 },
     Layer(Layer),
-    /// An unchanged file or folder in its own place. If `whole`, it includes everything mounted below.
-    AsItIs {
-        folder: PathBuf,
-        read_only: bool,
-        whole: bool,
-    },
-    /// An empty read-only folder, which hides the content of this folder.
-    Empty {
-        folder: PathBuf,
-    },
+    AsItIs { folder: PathBuf, read_only: bool, whole: bool },
+    Empty { folder: PathBuf },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,24 +73,16 @@ pub(in crate::probe) struct Refused {
     pub(super) errno: i32,
 }
 
-/// The steps of making a namespace and of trying it.
+/// The steps of making a namespace and of trying it. `Rehearsal` could not be run at all, or did not finish.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Stage {
     Namespace,
     Map,
-    Mount {
-        step: usize,
-        folder: PathBuf,
-    },
+    Mount { step: usize, folder: PathBuf },
     Root,
-    Write {
-        folder: PathBuf,
-    },
-    Change {
-        file: PathBuf,
-    },
-    /// The rehearsal itself could not be run, or did not finish.
+    Write { folder: PathBuf },
+    Change { file: PathBuf },
     Rehearsal,
 }
 

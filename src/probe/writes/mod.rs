@@ -155,7 +155,6 @@ impl Protection {
         self.scratch.as_ref().map(Scratch::read_only).unwrap_or_default()
     }
 
-    /// Returns the name of the protection, as in the spec and for the hook.
     pub(super) fn name(&self) -> &'static str {
         match self.writes {
             Writes::Scratch => "scratch",

@@ -43,30 +43,8 @@ impl Mount {
 }
 
 /// The kernel's own file systems (`nodev` in /proc/filesystems), which hold no files of users.
-const OF_THE_KERNEL: &[&str] = &[
-    "proc",
-    "sysfs",
-    "devtmpfs",
-    "devpts",
-    "cgroup",
-    "cgroup2",
-    "mqueue",
-    "debugfs",
-    "tracefs",
-    "securityfs",
-    "pstore",
-    "bpf",
-    "configfs",
-    "fusectl",
-    "hugetlbfs",
-    "efivarfs",
-    "binfmt_misc",
-    "autofs",
-    "rpc_pipefs",
-    "nsfs",
-    "fuse.lxcfs",
-    "fuse.portal",
-];
+const OF_THE_KERNEL: &str = "proc sysfs devtmpfs devpts cgroup cgroup2 mqueue debugfs tracefs securityfs pstore bpf \
+    configfs fusectl hugetlbfs efivarfs binfmt_misc autofs rpc_pipefs nsfs fuse.lxcfs fuse.portal";
 
 /// Folders of devices, the kernel and running services (FHS 3.0, sections 3.5, 3.15 and 6.1). Every mount in these folders is
 /// [`Kind::System`].
@@ -96,8 +74,8 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let file_system = String::from_utf8_lossy(rest.next()?).into_owned();
     let of_super = String::from_utf8_lossy(rest.nth(1).unwrap_or_default()).into_owned();
     let is_read_only = [&options, &of_super].iter().any(|list| list.split(',').any(|option| option == "ro"));
-    let is_system =
-        OF_THE_KERNEL.contains(&file_system.as_str()) || OF_SERVICES.iter().any(|folder| target.starts_with(folder));
+    let is_system = OF_THE_KERNEL.split(' ').any(|of_kernel| of_kernel == file_system)
+        || OF_SERVICES.iter().any(|folder| target.starts_with(folder));
     let kind = match file_system.as_str() {
         _ if is_system => Kind::System,
         "tmpfs" | "ramfs" => Kind::Memory,
@@ -133,7 +111,6 @@ fn unescaped(field: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns true if another mount lies below the folder.
 pub(super) fn any_below(mounts: &[Mount], folder: &Path) -> bool {
     mounts.iter().any(|mount| mount.target != folder && mount.target.starts_with(folder))
 }
@@ -188,7 +165,8 @@ pub(super) fn of_user(mounts: &[Mount], named: &[PathBuf]) -> Places {
         if is_coverable(&folder, mounts) {
             found.insert(folder);
         } else if depth < DEPTH {
-            queue.extend(folders_in(&folder, mounts).map(|inner| (inner, depth + 1)));
+            let inner = subfolders(&folder).filter(|inner| mounts.iter().all(|mount| mount.target != *inner));
+            queue.extend(inner.map(|inner| (inner, depth + 1)));
         }
     }
     // A covered folder covers everything in it except other mounts, which have their own layers.
@@ -233,16 +211,11 @@ fn is_coverable(folder: &Path, mounts: &[Mount]) -> bool {
     is_writable && folder != Path::new("/") && may_write() && !any_below(mounts, folder)
 }
 
-fn folders_in<'m>(folder: &Path, mounts: &'m [Mount]) -> impl Iterator<Item = PathBuf> + use<'m> {
-    subfolders(folder).filter(|inner| mounts.iter().all(|mount| mount.target != *inner))
-}
-
 fn subfolders(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
 }
 
-/// Returns the mount that contains a folder.
 pub(super) fn mount_of<'m>(folder: &Path, mounts: &'m [Mount]) -> Option<&'m Mount> {
     let holding = mounts.iter().filter(|mount| folder.starts_with(&mount.target));
     holding.max_by_key(|mount| mount.target.components().count())

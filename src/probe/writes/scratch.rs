@@ -43,7 +43,6 @@ pub(super) struct Scratch {
     pipes: Vec<PathBuf>,
     /// The working folder, the home, and the folders that the command names.
     near: Vec<PathBuf>,
-    /// The bytes that a probe may write.
     most_bytes: u64,
     /// The bytes that were free when the search began.
     free_bytes: u64,
@@ -76,12 +75,12 @@ impl Scratch {
     /// Finds the best layer that works on this machine. The error is the reason why no layer works.
     pub(super) fn find(around: &Surroundings, supervisor: &Path, size: Headroom) -> Result<Self, String> {
         let mounts = places::read_mounts().map_err(|error| format!("/proc/self/mountinfo cannot be read: {error}"))?;
-        let mut reasons = Vec::new();
+        let (mut unmade, mut refusals) = (Vec::new(), Vec::new());
         for parent in parents(around, &mounts) {
             let store = match Store::create(&parent) {
                 Ok(store) => store,
                 Err(error) => {
-                    reasons.push(format!("no folder can be made in {}: {error}", parent.display()));
+                    unmade.push(format!("no folder can be made in {}: {error}", parent.display()));
                     continue;
                 }
             };
@@ -92,14 +91,12 @@ impl Scratch {
                 let mut scratch = Self::planned(own, user, around, &mounts, (most.min(free), free));
                 match scratch.settle(around, supervisor) {
                     Ok(()) => return Ok(scratch),
-                    Err(refused) => reasons.push(refused.words(user.is_some())),
+                    Err(refused) => refusals.push(refused.words(user.is_some())),
                 }
                 store = Some(scratch.store);
             }
         }
-        // The last way gives the best reason: a root user who may not mount may still mount in a user namespace.
-        let last = ways().len().saturating_sub(1);
-        Err(reasons.get(last).or(reasons.first()).cloned().unwrap_or_else(|| "there is no place for it".to_owned()))
+        Err(best_reason(&refusals, ways().len(), &unmade))
     }
 
     fn planned(
@@ -331,6 +328,14 @@ fn parents(around: &Surroundings, mounts: &[Mount]) -> Vec<PathBuf> {
     parents
 }
 
+/// Returns the best reason why no layer works. `refusals` has a reason for each way to mount, first for the best folder.
+/// `unmade` has the reasons why layers cannot be kept in some folders; they matter only if no folder was tried.
+fn best_reason(refusals: &[String], ways: usize, unmade: &[String]) -> String {
+    // The last way gives the best reason: a root user who may not mount may still mount in a user namespace.
+    let refusal = refusals.get(ways.saturating_sub(1)).or(refusals.first());
+    refusal.or(unmade.first()).cloned().unwrap_or_else(|| "there is no place for it".to_owned())
+}
+
 /// Returns the ways to mount: as the current user, or in a user namespace.
 fn ways() -> Vec<Option<(u32, u32)>> {
     let user = rustix::process::geteuid();
@@ -351,4 +356,17 @@ fn there_before(folder: &Path) -> Option<PathBuf> {
     let files = entries.filter(|entry| entry.metadata().is_ok_and(|data| data.is_file() && data.len() <= LARGEST));
     let writable = |path: &PathBuf| rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
     files.map(|entry| entry.path()).find(writable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_mount_is_a_better_reason_than_a_folder_that_cannot_be_made() {
+        let [unmade, own, mapped] = ["unmade", "own", "mapped"].map(|reason| vec![reason.to_owned()]);
+        assert_eq!(best_reason(&mapped, 1, &unmade), "mapped");
+        assert_eq!(best_reason(&[own, mapped].concat(), 2, &unmade), "mapped");
+        assert_eq!(best_reason(&[], 2, &unmade), "unmade");
+    }
 }

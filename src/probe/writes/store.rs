@@ -25,8 +25,7 @@ impl Store {
         sweep(parent);
         let mode = fs::Permissions::from_mode(0o700);
         let folder = tempfile::Builder::new().prefix(PREFIX).permissions(mode).tempdir_in(parent)?;
-        let lock = File::create(folder.path().join(LOCK))?;
-        lock.try_lock().map_err(io::Error::from)?;
+        let lock = locked_file(folder.path())?;
         let path = folder.keep().canonicalize()?;
         DirBuilder::new().mode(0o755).create(path.join("empty"))?;
         Ok(Self { path, _lock: lock })
@@ -41,6 +40,15 @@ impl Drop for Store {
     fn drop(&mut self) {
         remove(&self.path);
     }
+}
+
+/// Makes the lock file. It gets its name after it is locked, so no other process ever finds the file unlocked.
+fn locked_file(folder: &Path) -> io::Result<File> {
+    let unnamed = folder.join("new-lock");
+    let lock = File::create(&unnamed)?;
+    lock.try_lock().map_err(io::Error::from)?;
+    fs::rename(unnamed, folder.join(LOCK))?;
+    Ok(lock)
 }
 
 fn sweep(parent: &Path) {
@@ -189,6 +197,21 @@ mod tests {
         let second = Store::create(parent.path()).unwrap();
         remove_unless_used(used.path());
         assert!(used.path().exists() && second.path().exists() && other.exists() && !left.exists());
+    }
+
+    #[test]
+    fn a_store_is_locked_before_another_process_can_sweep_it() {
+        let parent = tempfile::tempdir().unwrap();
+        let made = parent.path().join(format!("{PREFIX}made"));
+        fs::create_dir(&made).unwrap();
+        sweep(parent.path());
+        assert!(made.exists(), "a new folder without a lock file stays");
+        let lock = locked_file(&made).unwrap();
+        sweep(parent.path());
+        assert!(made.join(LOCK).exists());
+        drop(lock);
+        sweep(parent.path());
+        assert!(!made.exists());
     }
 
     #[test]

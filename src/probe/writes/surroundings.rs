@@ -79,22 +79,9 @@ fn named<'w>(cwd: &Path, words: impl Iterator<Item = &'w str>) -> Vec<PathBuf> {
 }
 
 /// Variables that name a cache, from the documentation of XDG, Hugging Face, PyTorch, Triton, CUDA, Numba, JAX and Keras.
-const VARIABLES: &[&str] = &[
-    "XDG_CACHE_HOME",
-    "HF_HOME",
-    "HF_HUB_CACHE",
-    "HF_DATASETS_CACHE",
-    "TRANSFORMERS_CACHE",
-    "TORCH_HOME",
-    "TORCH_EXTENSIONS_DIR",
-    "TORCHINDUCTOR_CACHE_DIR",
-    "TRITON_CACHE_DIR",
-    "CUDA_CACHE_PATH",
-    "NUMBA_CACHE_DIR",
-    "JAX_COMPILATION_CACHE_DIR",
-    "KERAS_HOME",
-    "PYTHONPYCACHEPREFIX",
-];
+const VARIABLES: &str = "XDG_CACHE_HOME HF_HOME HF_HUB_CACHE HF_DATASETS_CACHE TRANSFORMERS_CACHE TORCH_HOME \
+    TORCH_EXTENSIONS_DIR TORCHINDUCTOR_CACHE_DIR TRITON_CACHE_DIR CUDA_CACHE_PATH NUMBA_CACHE_DIR \
+    JAX_COMPILATION_CACHE_DIR KERAS_HOME PYTHONPYCACHEPREFIX";
 
 /// The default folders of such caches in the home folder.
 const IN_HOME: &[&str] = &[".cache", ".triton", ".nv/ComputeCache", ".keras"];
@@ -103,7 +90,7 @@ const IN_HOME: &[&str] = &[".cache", ".triton", ".nv/ComputeCache", ".keras"];
 /// modules. A folder inside another cache folder is left out.
 fn cache_folders(env: &BTreeMap<String, String>, home: Option<&Path>, prefix: Option<&Path>) -> Vec<PathBuf> {
     let value = |name: &str| env.get(name).cloned().or_else(|| std::env::var(name).ok());
-    let mut folders: Vec<PathBuf> = VARIABLES.iter().filter_map(|name| value(name)).map(PathBuf::from).collect();
+    let mut folders: Vec<PathBuf> = VARIABLES.split(' ').filter_map(value).map(PathBuf::from).collect();
     folders.extend(home.into_iter().flat_map(|home| IN_HOME.iter().map(|name| home.join(name))));
     // torch/_inductor/runtime/cache_dir_utils.py, `default_cache_dir`.
     let temporary = value("TMPDIR").map_or_else(std::env::temp_dir, PathBuf::from);

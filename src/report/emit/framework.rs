@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::knob::{Entry, Knob, entries};
-use super::{Chosen, Written, yaml_float};
+use super::{Chosen, Written, yaml_float, yaml_key};
 use crate::model::{Precision, Value};
 
 /// Keys with their values; an error says why the setting has no keys.
@@ -145,16 +145,16 @@ fn insert(object: &mut Map<String, Json>, key: &str, value: Json) {
 
 /// Writes a key with its value; strings are quoted as in JSON.
 fn yaml_lines(key: &str, value: &Json, depth: usize, text: &mut String) {
-    let indent = "  ".repeat(depth);
+    let (indent, name) = ("  ".repeat(depth), yaml_key(key));
     match value {
         Json::Object(object) if !object.is_empty() => {
-            *text += &format!("{indent}{key}:\n");
+            *text += &format!("{indent}{name}:\n");
             object.iter().for_each(|(key, value)| yaml_lines(key, value, depth + 1, text));
         }
         Json::Number(number) if number.is_f64() => {
             let number = yaml_float(number.as_f64().unwrap_or_default());
-            *text += &format!("{indent}{key}: {number}\n");
+            *text += &format!("{indent}{name}: {number}\n");
         }
-        value => *text += &format!("{indent}{key}: {value}\n"),
+        value => *text += &format!("{indent}{name}: {value}\n"),
     }
 }

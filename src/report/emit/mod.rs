@@ -148,7 +148,21 @@ pub fn toml_scalar(value: &Value) -> String {
 
 /// Writes one `name: value` line for each setting; strings are quoted, so that `no` stays a string.
 fn yaml(settings: &Settings) -> String {
-    settings.iter().map(|(name, value)| format!("{name}: {}\n", yaml_scalar(value))).collect()
+    settings.iter().map(|(name, value)| format!("{}: {}\n", yaml_key(name), yaml_scalar(value))).collect()
+}
+
+/// Returns true if readers of every YAML version take the text for a string without quotes.
+pub fn is_plain_yaml(text: &str) -> bool {
+    const WORDS: &[&str] = &["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
+    let is_sign = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.chars().all(is_sign)
+        && !WORDS.contains(&text.to_ascii_lowercase().as_str())
+}
+
+/// Returns a key that every YAML reader reads as a string. Keys such as `on` are quoted.
+pub fn yaml_key(name: &str) -> String {
+    if is_plain_yaml(name) { name.to_owned() } else { serde_json::Value::from(name).to_string() }
 }
 
 /// Returns a value that every YAML reader reads alike. Strings are quoted. Numbers have a dot and a signed exponent:
@@ -206,6 +220,12 @@ mod tests {
         for (name, value) in settings().iter() {
             assert_eq!(table.get(name), Some(value), "{name}");
         }
+    }
+
+    #[test]
+    fn yaml_keys_stay_strings() {
+        let settings: Settings = ["workers", "on", "_12"].into_iter().map(|name| (name, Value::from(1))).collect();
+        assert_eq!(write("yaml", &Chosen::of(&settings)).text, "workers: 1\n\"on\": 1\n\"_12\": 1\n");
     }
 
     fn applied(parameter: &str, name: &str) -> Applied {

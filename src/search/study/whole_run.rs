@@ -8,7 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Best, Study};
 use crate::model::fact::LEFT_TRAINING;
-use crate::model::{Config, EpochEnd, Estimate, HANDED_OUT, History, Measurement, RunLength, SAMPLES_PER_SECOND};
+use crate::model::quantity::show_seconds;
+use crate::model::{
+    Config, EVALUATION, EpochEnd, Estimate, HANDED_OUT, History, Measurement, RunLength, SAMPLES_PER_SECOND,
+};
 
 /// The assumed length of a training with unknown length and without epochs.
 const A_MILLION: RunLength = RunLength::Samples(1e6);
@@ -87,6 +90,12 @@ fn over_whole_epoch(measurement: &Measurement, end: EpochEnd) -> Option<Measurem
     Some(whole)
 }
 
+/// Returns how long a script evaluated between the measured steps, such as after each thousandth step.
+fn evaluation_between_steps(run: &Measurement) -> Option<String> {
+    let took = show_seconds(run.timing.outliers.get(EVALUATION)?.seconds);
+    Some(format!("evaluation between steps, {took} of {} measured", show_seconds(run.timing.measured_seconds?)))
+}
+
 impl Study {
     /// Returns the time of the whole training with the baseline and with the winner; `None` if the objective is not the throughput,
     /// or samples are not counted.
@@ -137,7 +146,11 @@ impl Study {
         let end = of_best.iter().chain(&runs).find_map(|run| run.timing.epoch_end);
         let evaluation = end.and_then(|end| Some(end.evaluation_s? / end.seconds)).filter(|share| share.is_finite());
         let epoch_ends_share = now.map(|now| (1.0 - now).max(0.0));
-        let outside = || runs.iter().chain(&of_best).find_map(|run| run.facts.text(LEFT_TRAINING)).map(str::to_owned);
+        let outside = || {
+            let mut all = runs.iter().chain(&of_best);
+            let left = || all.clone().find_map(|run| run.facts.text(LEFT_TRAINING)).map(str::to_owned);
+            left().or_else(|| all.find_map(|run| evaluation_between_steps(run)))
+        };
         let start_share = if best_s.value > 0.0 { start_of_best / best_s.value } else { 0.0 };
         Some(WholeRun {
             length,
@@ -157,7 +170,7 @@ impl Study {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{InRound, Timing};
+    use crate::model::{InRound, Outliers, Timing};
 
     #[test]
     fn rates_between_the_ends_of_epochs_become_rates_over_whole_epochs() {
@@ -174,6 +187,15 @@ mod tests {
         assert_eq!(over_whole_epoch(&whole, end), None, "once is enough");
         let printed = Measurement { unit: "it/s".to_owned(), ..between };
         assert_eq!(over_whole_epoch(&printed, end), None);
+    }
+
+    #[test]
+    fn evaluation_between_steps_is_told() {
+        let mut run = Measurement::default();
+        assert_eq!(evaluation_between_steps(&run), None);
+        run.timing.measured_seconds = Some(4.0);
+        run.timing.outliers.insert(EVALUATION.to_owned(), Outliers { steps: 2, seconds: 1.5 });
+        assert_eq!(evaluation_between_steps(&run).unwrap(), "evaluation between steps, 1.50 s of 4.00 s measured");
     }
 
     #[test]

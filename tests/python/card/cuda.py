@@ -205,17 +205,26 @@ def install_accelerator(accelerator: Any) -> None:
 
 
 def install_pinning(torch: Any) -> None:
-    """Replaces `pin_memory`, which returns an ordinary copy, and `is_pinned`, which knows the addresses of these copies."""
-    pinned: set[int] = set()
+    """Replaces `pin_memory`, which returns an ordinary copy, and `is_pinned`, which knows the copies.
+
+    A copy is known by the address of its memory, as long as it exists: later tensors may have the same address.
+    """
+    pinned: dict[int, Any] = {}
 
     def pin_memory(tensor: Any, device: Any = None) -> Any:
+        from torch.multiprocessing.reductions import StorageWeakRef
+
         lazy_init()
         copied = tensor.clone()
-        pinned.add(copied.data_ptr())
+        pinned[copied.data_ptr()] = StorageWeakRef(copied.untyped_storage())
         return copied
 
+    def is_pinned(tensor: Any, device: Any = None) -> bool:
+        storage = pinned.get(tensor.data_ptr())
+        return storage is not None and not storage.expired()
+
     torch.Tensor.pin_memory = pin_memory
-    torch.Tensor.is_pinned = _asked("is_pinned", lambda tensor, device=None: tensor.data_ptr() in pinned)
+    torch.Tensor.is_pinned = _asked("is_pinned", is_pinned)
 
 
 def _rng_state(device: Any = None) -> Any:

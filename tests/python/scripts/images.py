@@ -122,7 +122,8 @@ class Loading:
                 loaded.put(batch)
             loaded.put(None)
 
-        threading.Thread(target=load, daemon=True).start()
+        self.thread = threading.Thread(target=load, daemon=True)
+        self.thread.start()
         return iter(loaded.get, None)
 
 
@@ -168,6 +169,8 @@ def main():
             loss.backward()
             optimizer.step()
             began.append(time.perf_counter())
+        if isinstance(batches, Loading):
+            batches.thread.join()
         model.eval()
         with torch.no_grad():
             right = sum(int((model(images.to(DEVICE)).argmax(1).cpu() == labels).sum()) for images, labels in test_loader)

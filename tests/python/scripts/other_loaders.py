@@ -3,11 +3,13 @@
 Tests find a line by the comment at its end.
 """
 
+import atexit
 import os
 import queue
 import sys
 import threading
 import time
+from contextlib import suppress
 
 import torch
 from torch import nn
@@ -39,15 +41,26 @@ def batches(count):
 
 
 class Prefetcher:
-    """Fetches batches in a thread."""
+    """Fetches batches in a thread, which ends before the interpreter."""
 
     def __init__(self, loader):
-        self.loader, self.queue = loader, queue.Queue(2)
-        threading.Thread(target=self.fetch, daemon=True).start()
+        self.loader, self.queue, self.is_over = loader, queue.Queue(2), False
+        self.thread = threading.Thread(target=self.fetch, daemon=True)
+        self.thread.start()
+        atexit.register(self.close)
 
     def fetch(self):
         for batch in self.loader:
+            if self.is_over:
+                return
             self.queue.put(batch)
+
+    def close(self):
+        self.is_over = True
+        with suppress(queue.Empty):
+            while True:
+                self.queue.get_nowait()  # the thread may wait for room
+        self.thread.join()
 
     def __iter__(self):
         return self

@@ -1,5 +1,6 @@
 //! Watches one GPU while a probe runs.
 
+use std::collections::BTreeMap;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use nvml_wrapper::bitmasks::event::EventTypes;
@@ -204,8 +205,8 @@ pub(super) fn processes(device: &Device<'_>, asked: &mut Questions, total: u64) 
     Ok(processes)
 }
 
-/// Reads the share of time in which kernels of each process ran: the largest share in a sample since the last reading.
-/// Old samples and samples above 100% are dropped; drivers return both (nvtop #110).
+/// Reads the share of time in which kernels of each process ran: the mean of its samples since the last reading. Old
+/// samples and samples above 100% are dropped; drivers return both (nvtop #110).
 fn shares(device: &Device<'_>, asked: &mut Questions, until: &mut u64) -> Told<Vec<(u32, f64)>> {
     let since = *until;
     let samples = asked.ask("shares", || match device.process_utilization_stats(since) {
@@ -215,16 +216,33 @@ fn shares(device: &Device<'_>, asked: &mut Questions, until: &mut u64) -> Told<V
     let mut shares: Vec<(u32, f64)> = Vec::new();
     for sample in samples.iter().filter(|sample| sample.timestamp > since && sample.sm_util <= 100 && sample.pid != 0) {
         *until = sample.timestamp.max(*until);
-        let share = f64::from(sample.sm_util) / 100.0;
-        match shares.iter_mut().find(|(pid, _)| *pid == sample.pid) {
-            Some((_, known)) => *known = known.max(share),
-            None => shares.push((sample.pid, share)),
-        }
+        shares.push((sample.pid, f64::from(sample.sm_util) / 100.0));
     }
-    Ok(shares)
+    Ok(means(&shares))
+}
+
+/// Returns the mean share of each process.
+fn means(shares: &[(u32, f64)]) -> Vec<(u32, f64)> {
+    let mut of_each: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
+    for &(pid, share) in shares {
+        let (sum, count) = of_each.entry(pid).or_default();
+        (*sum, *count) = (*sum + share, *count + 1.0);
+    }
+    of_each.into_iter().map(|(pid, (sum, count))| (pid, sum / count)).collect()
 }
 
 pub(super) fn now_in_micros() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_of_a_process_is_the_mean_of_its_samples() {
+        assert_eq!(means(&[(7, 1.0), (3, 0.25), (7, 0.0), (7, 0.5)]), [(3, 0.25), (7, 0.5)]);
+        assert!(means(&[]).is_empty());
+    }
 }

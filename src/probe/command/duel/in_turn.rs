@@ -12,7 +12,6 @@ use super::Tried;
 use super::turn::{Turn, in_words, warming};
 use crate::model::Outcome;
 
-/// How [`take_turns`] ended.
 enum Taken {
     Tried(Tried),
     /// The process of this side has ended; another process may replace it.

@@ -43,9 +43,7 @@ const LONGEST_FIRST_LEAD: Duration = Duration::from_secs(2);
 
 pub(super) enum Turn {
     Block(Block),
-    /// The probe ended for another reason.
     Ended(Verdict),
-    /// The process did not wait when asked.
     NotHeld,
 }
 
@@ -64,7 +62,6 @@ pub(super) struct Plan {
     length: Option<u64>,
     /// The period of the pattern of long and short steps, in steps. The length of a block is a multiple of the period.
     rhythm: u64,
-    /// True if the ends of epochs count.
     counts_ends: bool,
 }
 
@@ -73,7 +70,6 @@ struct Counted {
     dropped: u64,
     steps: u64,
     work: Work,
-    /// The work without the ends of epochs.
     between_ends: Work,
 }
 
@@ -130,7 +126,6 @@ impl Session {
         is_known.then(|| seconds / as_number(counted))
     }
 
-    /// Lets a waiting process train for a block.
     pub(super) fn turn(
         &mut self,
         (side, began): (Side, Instant),
@@ -252,7 +247,6 @@ pub(super) fn warming(limits: &Limits) -> Limits {
     Limits { measure_time: limits.measure_time.min(LONGEST), precision: Some(ANY), ..*limits }
 }
 
-/// Describes a failed process in a few words.
 pub(super) fn in_words(outcome: &Outcome) -> String {
     if matches!(outcome, Outcome::Measured(_)) {
         return "the training came to its end".to_owned();
@@ -267,13 +261,11 @@ pub(super) fn in_words(outcome: &Outcome) -> String {
 /// The most workers that are assumed to deliver one after the other: a round number, so that blocks are not too long.
 const MOST_IN_A_ROW: u64 = 64;
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count; other numbers saturate")]
 fn whole(number: f64) -> u64 {
     number as u64
 }
 
 /// Converts a count to a number. A count of 0 becomes 1, so that divisions are safe.
-#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
 fn as_number(count: u64) -> f64 {
     count.max(1) as f64
 }

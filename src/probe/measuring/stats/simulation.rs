@@ -61,7 +61,6 @@ impl Process {
     }
 }
 
-/// Returns work of one unit for each time.
 pub(crate) fn works(times: &[f64]) -> Vec<Work> {
     times.iter().map(|&seconds| Work { amount: 1.0, seconds }).collect()
 }
