@@ -15,7 +15,6 @@ use super::{diagnostic, scripts, steps};
 
 /// The guard that refuses writes while a script is asked for its help.
 const GUARD: &str = include_str!("../../python/asking/sitecustomize.py");
-
 /// The time after which a script that prints no help is ended: a round number, long enough to import a framework.
 const HELP_TIME: Duration = Duration::from_secs(60);
 
@@ -158,14 +157,9 @@ fn warn_of_no_help(printed: &Printed, shown: &str, nothing_declared: bool) {
         PrintedEnd::Failure(end) => format!("it printed no help, and ended with {end}"),
         PrintedEnd::Success => "it printed no help".to_owned(),
     };
-    diagnostic::print_warning(&format!(
-        "`{shown}`: {problem}; {}",
-        if nothing_declared {
-            "only the arguments in the command count"
-        } else {
-            "its arguments are read from its source"
-        }
-    ));
+    let (of_command, of_source) = ("only the arguments in the command count", "its arguments are read from its source");
+    let instead = if nothing_declared { of_command } else { of_source };
+    diagnostic::print_warning(&format!("`{shown}`: {problem}; {instead}"));
     let is_failure = matches!(printed.end, PrintedEnd::Failure(_));
     let last = printed.text.lines().rev().find(|line| !line.trim().is_empty()).filter(|_| is_failure);
     if let Some(last) = last {

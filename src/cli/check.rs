@@ -10,10 +10,8 @@ use gputune::model::{
 };
 use gputune::probe::{Protection, adapter::Apply};
 use gputune::report::Page;
-use gputune::search::{
-    Earlier, STRATEGIES,
-    strategy::{self, View},
-};
+use gputune::search::strategy::{self, View};
+use gputune::search::{Earlier, STRATEGIES};
 use gputune::spec::{Spec, SpecError};
 use serde::Serialize;
 
@@ -113,8 +111,7 @@ fn text(
 /// Describes the objective: its goals, their weights and its constraints.
 fn objective_words(objective: &Objective) -> String {
     let way = |direction| if direction == Direction::Maximize { "largest" } else { "smallest" };
-    let goals: Vec<String> =
-        objective.goals().iter().map(|goal| format!("{} {}", way(goal.direction), goal.metric)).collect();
+    let goals: Vec<_> = objective.goals().iter().map(|it| format!("{} {}", way(it.direction), it.metric)).collect();
     let mut words = match objective.weights() {
         Some(weights) => {
             let parts = goals.iter().zip(weights).map(|(goal, weight)| format!("{goal} ({:.0} %)", weight * 100.0));
@@ -279,8 +276,7 @@ fn json<'r>(spec: &'r Spec, commands: &'r [First], protection: &Protection, out:
         when: parameter.condition().map(|when| when.text()),
         sets: sets(&template.apply, parameter.name()),
     };
-    let derived =
-        |derived: &'r Derived| DerivedReport { name: derived.name(), expression: derived.expression().text() };
+    let derived = |it: &'r Derived| DerivedReport { name: it.name(), expression: it.expression().text() };
     Report {
         format: 1,
         spec: spec.path.display().to_string(),

@@ -108,15 +108,9 @@ fn fight(
         let Contender { config, settings, .. } = &contenders[number as usize - 1];
         Job { number, config, settings, limits, effort: Effort::Probe, experiment: None, keeps: false }
     };
-    let duel = Duel {
-        jobs: &[job(1), job(2)],
-        ways: Way::ALL,
-        half_width: limits.precision(),
-        rounds: args.rounds,
-        time: args.time,
-        seed: None,
-        keeps: false,
-    };
+    let (jobs, half_width, rounds) = ([job(1), job(2)], limits.precision(), args.rounds);
+    let (ways, time) = (Way::ALL, args.time);
+    let duel = Duel { jobs: &jobs, ways, half_width, rounds, time, seed: None, keeps: false };
     let mut watch = |progress: &duel::DuelProgress<'_>| {
         line.hear(progress);
         if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -169,12 +163,10 @@ enum Named {
 const WAYS: &str =
     "write settings such as batch_size=64,workers=4, the number of a trial such as 12, `baseline` or `best`";
 
-/// Reads the config that the argument `text` names. `search` is the folder of the spec's earlier search, and is read
-/// only if the argument is `best` or the number of a trial.
+/// Reads the config that `text` names, from the folder `search` if it is `best` or the number of a trial.
 fn contender(spec: &Spec, search: &Path, (side, text): (&str, &str)) -> Result<Contender, Failed> {
     let usage = |message: String| Failed::usage(format!("{side} `{text}`: {message}"));
-    let changed =
-        |message: String| usage(message).hint("the spec has changed since that search; name the settings instead");
+    let changed = |text: String| usage(text).hint("the spec has changed since that search; name the settings instead");
     let config = match named(text).map_err(|message| usage(message).hint(WAYS))? {
         Named::Baseline => baseline(spec)?,
         Named::Settings(set) => chosen(&spec.space, spec.baseline.as_ref(), &set)?,

@@ -40,9 +40,8 @@ pub(super) fn run(args: &Args) -> super::Result {
 
 pub(super) fn man(args: &Man) -> super::Result {
     let folder = &args.folder;
-    fs::create_dir_all(folder)
-        .and_then(|()| clap_mangen::generate_to(super::Cli::command(), folder))
-        .map_err(|error| Failed::impossible(format!("cannot write the pages to {}: {error}", folder.display())))?;
+    let written = fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(super::Cli::command(), folder));
+    written.map_err(|error| Failed::impossible(format!("cannot write the pages to {}: {error}", folder.display())))?;
     Ok(Exit::Found)
 }
 

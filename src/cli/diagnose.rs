@@ -143,12 +143,9 @@ fn examine(args: &Args) -> super::Result {
     if args.json {
         stdout::print_json(&report::diagnosis_json(&examined, &subject.job, &subject.device.name))?;
     } else {
-        let occasion = Occasion {
-            job: &subject.job,
-            device: &subject.device.name,
-            next: &next,
-            columns: colour::stdout().columns.min(colour::WIDEST),
-        };
+        let (job, device) = (&subject.job, &subject.device.name);
+        let columns = colour::stdout().columns.min(colour::WIDEST);
+        let occasion = Occasion { job, device, next: &next, columns };
         stdout::print(&report::diagnosis_text(&examined, &occasion))?;
     }
     Ok(if examined.is_interrupted { Exit::Interrupted } else { Exit::Found })

@@ -37,9 +37,7 @@ impl Knocks {
         self.told += 1;
         match self.told {
             0..=MOST_TOLD => Some(format!("refused a connection from {host}: {reason}")),
-            told if told == MOST_TOLD + 1 => {
-                Some("refused more connections; further refusals are not shown".to_owned())
-            }
+            n if n == MOST_TOLD + 1 => Some("refused more connections; further refusals are not shown".to_owned()),
             _ => None,
         }
     }
@@ -47,9 +45,6 @@ impl Knocks {
 
 impl Dialled {
     /// Listens, lets the launcher call workers, and waits for the first worker without a time limit.
-    ///
-    /// # Errors
-    /// There is no token, no worker can dial in, or no worker will come.
     pub(super) fn wait(
         wanted: &Wanted<'_>,
         token_file: Option<&Path>,
@@ -98,7 +93,6 @@ impl Dialled {
         &self.first.welcome().device
     }
 
-    /// The first worker.
     pub(super) fn first(&self) -> &Node {
         &self.first
     }
@@ -198,10 +192,8 @@ impl Reception {
         let (own, its) = (&self.device, &welcome.device);
         let refusal = |reason: String, hint: &str| Err(Refusal { reason, hint: hint.to_owned() });
         if own != its {
-            let reason = format!(
-                "it has {} (driver {}), and the search is of {} (driver {})",
-                its.name, its.driver, own.name, own.driver
-            );
+            let [its, own] = [its, own].map(|device| format!("{} (driver {})", device.name, device.driver));
+            let reason = format!("it has {its}, and the search is of {own}");
             return refusal(reason, "start workers on one kind of device");
         }
         let shape = welcome.slots.first().map(Slot::shape);
@@ -209,10 +201,8 @@ impl Reception {
             && shape != self.shape
         {
             let reason = format!("its slots have {its}, but the slots of the search have {own}");
-            return refusal(
-                reason,
-                "give all workers the same share, or state it: gpus_per_slot and cores_per_slot in [machine]",
-            );
+            let hint = "give all workers the same share, or state it: gpus_per_slot and cores_per_slot in [machine]";
+            return refusal(reason, hint);
         }
         let held = self.known.iter().filter(|known| known.life.goes_on()).flat_map(|known| &known.slots);
         let held: Vec<&String> = held.flat_map(|slot| &slot.gpus).collect();

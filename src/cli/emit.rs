@@ -4,10 +4,8 @@ use std::path::{Path, PathBuf};
 
 use gputune::model::{Parameter, Settings, Value};
 use gputune::probe::StepTemplate;
-use gputune::report::{
-    BestReport,
-    emit::{Chosen, Format, Written},
-};
+use gputune::report::BestReport;
+use gputune::report::emit::{Chosen, Format, Written};
 use gputune::search::{Kept, Study};
 use gputune::spec::Spec;
 
@@ -73,7 +71,6 @@ pub(super) fn run(args: &Args) -> super::Result {
     Ok(Exit::Found)
 }
 
-/// Returns the report on the best config of a search.
 pub(super) fn best_in(kept: &Kept) -> Result<BestReport, Failed> {
     report::best_of(kept).ok_or_else(|| {
         let message = format!("{} has no best config: nothing feasible was found", kept.folder.display());
@@ -157,10 +154,8 @@ fn apply_to(args: &Args, file: &Path, found: &Found) -> Result<(), Failed> {
     let new = language.edited(&old, &changes, args.add).map_err(refused)?;
     for parameter in found.kept.iter().flat_map(|kept| kept.study.space.parameters()) {
         if settings.get(parameter.name()).is_none() {
-            diagnostic::print_note(&format!(
-                "`{}` is not active in the best config: the file keeps its own",
-                parameter.name()
-            ));
+            let note = format!("`{}` is not active in the best config: the file keeps its own", parameter.name());
+            diagnostic::print_note(&note);
         }
     }
     if new == old {
@@ -210,9 +205,7 @@ pub(super) fn check(format: &Format, spec: &Spec) -> Result<(), Failed> {
 fn write(format: &Format, chosen: &Chosen<'_>) -> Result<(), Failed> {
     let written = written(format, chosen)?;
     stdout::print(&written.text)?;
-    for note in &written.notes {
-        diagnostic::print_note(note);
-    }
+    written.notes.iter().for_each(|note| diagnostic::print_note(note));
     Ok(())
 }
 

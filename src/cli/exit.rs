@@ -179,7 +179,6 @@ impl Failed {
         }
     }
 
-    /// Returns the exit to which the failure leads.
     pub(super) fn exit(&self) -> Exit {
         match self {
             Self::Spec(_) => Exit::Usage,

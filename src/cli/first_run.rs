@@ -18,8 +18,7 @@ use super::{diagnostic, interrupt, paths};
 
 /// The largest share of a search's time that the first run may take. A round number.
 const MOST: f64 = 0.5;
-/// The largest share of a search's time for each further run, and the share after which no further run begins. A round
-/// number.
+/// The largest share of a search's time for each further run, and for all of them together. A round number.
 const BRIEF: f64 = 0.25;
 
 /// The limits of a first run. Round numbers: data is often prepared for a minute before the first step.
@@ -45,10 +44,8 @@ macro_rules! tell {
 
 /// Runs a command until it has made three training steps. Further runs follow if only a trial shows which option,
 /// variable or entry of a file sets the loader. Returns `None` if the command cannot be started, or if nothing would
-/// protect the user's files. `time` is the time limit of the search, if known; the runs take at most half of it.
-///
-/// # Errors
-/// The user stopped the run. Or the command failed before its first training step, and a search follows.
+/// protect the user's files. `time` is the time limit of the search, if known; the runs take at most half of it. Fails if
+/// the user stopped the run, or if the command failed before its first training step and a search follows.
 pub(super) fn of(
     command: &Command,
     time: Option<Duration>,
@@ -59,11 +56,8 @@ pub(super) fn of(
     let share = |share: f64| time.map_or(LIMITS.probe_time, |time| time.mul_f64(share)).min(LIMITS.probe_time);
     let limits = Limits { probe_time: share(MOST), ..LIMITS };
     let Ok(words) = Words::of(command).written() else { return Ok(None) };
-    tell!(
-        is_quiet,
-        "running `{}` for three steps to see what it uses; its writes are discarded",
-        paths::line(&command.words)
-    );
+    let line = paths::line(&command.words);
+    tell!(is_quiet, "running `{line}` for three steps to see what it uses; its writes are discarded");
     let Some(run) = run(command, Bare::of(&words)?, &limits, is_quiet)? else { return Ok(None) };
     match &run.outcome {
         _ if run.has_trained => {}
@@ -130,13 +124,11 @@ fn tried(command: &Command, seen: &Seen, guesses: &[Guess], limits: &Limits, is_
     let mut bare = Bare::of(&words.written().unwrap_or_default())?;
     bare.step.template.files = with_values(files, &mut variables)?;
     bare.step.template.env = variables;
-    run(command, bare, limits, is_quiet)?
-        .map(Seen::from)
-        .ok_or_else(|| Failed::impossible("the second run did not start"))
+    let seen = run(command, bare, limits, is_quiet)?.map(Seen::from);
+    seen.ok_or_else(|| Failed::impossible("the second run did not start"))
 }
 
-/// Returns the files with other values in these places. Adds the variable that makes the script open the changed files
-/// instead of its own.
+/// Returns the files with other values in these places, and the variable that makes the script open the changed files.
 fn with_values(
     files: BTreeMap<&PathBuf, Vec<(&Range<usize>, i64)>>,
     variables: &mut Vec<(String, Template)>,

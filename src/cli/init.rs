@@ -81,8 +81,7 @@ pub(super) fn duration(text: &str) -> Result<String, String> {
 }
 
 impl Args {
-    /// Makes the arguments for the training command `words`, with `out` as the file of the spec. Asks no questions, and
-    /// keeps an existing spec of the same job.
+    /// Makes the arguments for the training command `words`. Asks nothing, and keeps an existing spec of the same job.
     pub(super) fn keeping(words: Vec<OsString>, out: PathBuf, time: Option<String>, fresh: bool, quiet: bool) -> Self {
         Self { yes: true, out, fresh, keep: true, quiet, time, command: words, ..Self::default() }
     }
@@ -111,9 +110,6 @@ pub(super) fn run(args: &Args) -> super::Result {
 }
 
 /// Writes a spec. Returns `None` if an existing spec is kept whose baseline runs exactly this command.
-///
-/// # Errors
-/// The file exists and is neither kept nor replaced, or no search could use the spec.
 pub(super) fn drafted(args: &Args) -> Result<Option<Drafted>, Failed> {
     let cwd = std::env::current_dir()?;
     refuse_to_replace(args)?;
@@ -130,15 +126,9 @@ pub(super) fn drafted(args: &Args) -> Result<Option<Drafted>, Failed> {
     }
     let time = args.time.as_deref().and_then(|time| quantity::parse_duration(time).ok());
     let seen = if args.no_run { None } else { first_run::of(&command, time, args.quiet, args.keep)? };
-    let (source, preset) = recognised(args, &command, source, seen.as_ref(), asks)?;
-    let asked = Asked {
-        command: &command,
-        source: &source,
-        seen: seen.as_ref(),
-        cwd: &cwd,
-        python: &python,
-        is_quiet: args.quiet,
-    };
+    let seen = seen.as_ref();
+    let (source, preset) = recognised(args, &command, source, seen, asks)?;
+    let asked = Asked { command: &command, source: &source, seen, cwd: &cwd, python: &python, is_quiet: args.quiet };
     let Told { arguments, values, told_by } = asked.arguments()?;
     let time = match &args.time {
         Some(time) => time.clone(),
@@ -147,7 +137,6 @@ pub(super) fn drafted(args: &Args) -> Result<Option<Drafted>, Failed> {
     };
     let machine = Machine::look(&cwd);
     let means = Means::of(&machine);
-    let seen = seen.as_ref();
     let found = Found { command: &command, arguments: &arguments, source: &source, seen, preset, means: &means };
     let unwritable = |error: gputune::init::Unwritable| {
         Failed::usage(error.to_string()).hint("put the command into a script, and give that")
@@ -293,8 +282,7 @@ fn warn_of_missing(command: &Command, arguments: &[Argument], values: &[String],
 /// Warns if a script cannot run without a launcher: its probes would fail.
 fn warn_of_no_launcher(command: &Command, source: &Source) {
     if let Some(variable) = source.needs_launcher(command) {
-        let told: Vec<String> =
-            std::iter::once(command.name().to_owned()).chain(command.told().iter().cloned()).collect();
+        let told: Vec<_> = std::iter::once(command.name().to_owned()).chain(command.told().iter().cloned()).collect();
         diagnostic::print_warning(&format!(
             "{} reads {variable}, which a launcher sets, and every probe would fail without; give the whole command: \
              gputune init -- torchrun --nproc-per-node 2 {}",
@@ -335,11 +323,8 @@ fn by_source(command: &Command, source: &Source, asks: bool) -> Result<&'static 
             let names: Vec<&str> = presets.iter().map(|preset| preset.name).collect();
             let first = presets.first().copied().or(PRESETS.last());
             let first = first.ok_or_else(|| Failed::impossible("there is no preset"))?;
-            say!(
-                "note: the script uses several frameworks ({}); taken as {}, or say --preset",
-                names.join(", "),
-                first.name
-            );
+            let (names, taken) = (names.join(", "), first.name);
+            say!("note: the script uses several frameworks ({names}); taken as {taken}, or say --preset");
             Ok(first)
         }
     }

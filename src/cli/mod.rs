@@ -128,8 +128,7 @@ pub(crate) fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            let words =
-                std::env::args_os().skip(1).map(|word| word.into_string().ok()).collect::<Option<Vec<String>>>();
+            let words = std::env::args_os().skip(1).map(|it| it.into_string().ok()).collect::<Option<Vec<String>>>();
             if let Some(failed) = words.and_then(|words| script_options::refused(&error, &words)) {
                 return failed.report().into();
             }

@@ -88,8 +88,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     Ok(if is_feasible && matches!(trial.outcome, Outcome::Measured(_)) { Exit::Found } else { Exit::NothingFeasible })
 }
 
-/// Returns the config with the settings in `set`. All other parameters keep the settings of the baseline. Without a
-/// baseline they keep the settings of the space's first config.
+/// Returns the config with the settings `set`; others are as in the baseline, or else in the space's first config.
 pub(super) fn chosen(space: &Space, baseline: Option<&Settings>, set: &[(String, String)]) -> Result<Config, Failed> {
     let set = asked::settings(space, set)?;
     let start = baseline.cloned().or_else(|| space.first().map(|config| space.settings(&config).chosen(space)));

@@ -62,17 +62,12 @@ impl Show {
 const NOTE: &str = "q or Ctrl-C stops the search and keeps everything";
 
 impl Progress {
-    /// Begins to show a search. `recovered` has the trials that its journal had at the start; the key `q` sets `stop`.
+    /// Begins to show a search. `kept` has the trials that its journal had at the start; the key `q` sets `stop`.
     /// `whole_gpus` is the number of GPUs of a probe without a slot.
-    pub(super) fn new(
-        quiet: bool,
-        (spec, whole_gpus): (&Spec, u32),
-        recovered: &Recovered,
-        stop: &Arc<AtomicBool>,
-    ) -> Self {
+    pub(super) fn new(quiet: bool, (spec, whole_gpus): (&Spec, u32), kept: &Recovered, stop: &Arc<AtomicBool>) -> Self {
         let show = Show::new(quiet, stop);
         let name = spec.path.display().to_string();
-        let watched = Watched::new(&name, &spec.space, &spec.objective, (spec.budget, whole_gpus), &recovered.trials);
+        let watched = Watched::new(&name, &spec.space, &spec.objective, (spec.budget, whole_gpus), &kept.trials);
         Self { show, objective: spec.objective.clone(), watched, file: None, page: None, next: Instant::now() }
     }
 
@@ -95,7 +90,6 @@ impl Progress {
         self.show_status(is_rare);
     }
 
-    /// Returns the lines about an event.
     fn lines(&self, event: &Event<'_>) -> Vec<(String, Tone)> {
         let plain = |text: String| vec![(text, Tone::Plain)];
         let doubtful = |text: String| vec![(text, Tone::Doubtful)];

@@ -44,7 +44,6 @@ fn sentence(text: &str) -> &str {
     text.trim_end().trim_end_matches('.')
 }
 
-/// Formats a text for a cell of a table.
 fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|").replace('<', "&lt;")
 }
@@ -57,8 +56,7 @@ fn describe(command: &Command, name: &str, tune: &Command, text: &mut String) {
     let _ = writeln!(text, "\n## `gputune {name}`\n");
     let _ = writeln!(text, "{}.\n", sentence(&about(command)));
     let _ = writeln!(text, "```text\n{}\n```", usage.trim_start_matches("Usage: ").trim());
-    let is_shared =
-        |argument: &&Arg| name == "search" && tune.get_arguments().any(|other| entry(other) == entry(argument));
+    let is_shared = |argument: &&Arg| name == "search" && tune.get_arguments().any(|it| entry(it) == entry(argument));
     let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set());
     let (shared, own): (Vec<&Arg>, Vec<&Arg>) = arguments.partition(is_shared);
     if !own.is_empty() {
@@ -109,19 +107,15 @@ fn entry(argument: &Arg) -> String {
         None => (help, None),
     };
     let mut meaning = cell(&help);
-    let choices: Vec<String> = argument
-        .get_possible_values()
-        .iter()
-        .filter(|choice| takes_value && !choice.is_hide_set())
-        .map(|choice| format!("`{}`", choice.get_name()))
-        .collect();
+    let choices = argument.get_possible_values();
+    let choices = choices.iter().filter(|choice| takes_value && !choice.is_hide_set());
+    let choices: Vec<String> = choices.map(|choice| format!("`{}`", choice.get_name())).collect();
     if !choices.is_empty() {
         meaning += &format!(": {}", choices.join(", "));
     }
     let defaults = argument.get_default_values().iter().map(|value| format!("`{}`", value.to_string_lossy()));
-    let default = worked_out
-        .map(|text| cell(&text))
-        .unwrap_or_else(|| defaults.filter(|_| takes_value).collect::<Vec<_>>().join(", "));
+    let stated = || defaults.filter(|_| takes_value).collect::<Vec<_>>().join(", ");
+    let default = worked_out.map(|text| cell(&text)).unwrap_or_else(stated);
     let default = if default.is_empty() { default } else { format!(". Default: {default}") };
     format!("- {}: {meaning}{default}", names(argument))
 }
@@ -291,9 +285,8 @@ fn options_that_commands_share_mean_the_same() {
         assert!(!["force", "overwrite", "replace"].into_iter().any(has), "`gputune {name}`: --fresh is the word");
         for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
             let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
-            let Some((option, known)) = ALIKE.iter().find(|(option, _)| argument.get_long() == Some(option)) else {
-                continue;
-            };
+            let alike = ALIKE.iter().find(|(option, _)| argument.get_long() == Some(option));
+            let Some((option, known)) = alike else { continue };
             assert!(known.iter().any(|begin| help.starts_with(begin)), "`gputune {name} --{option}`: {help}");
         }
     }

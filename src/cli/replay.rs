@@ -130,14 +130,9 @@ fn read_table(path: &Path, objective: &Objective) -> Result<Table, Failed> {
     if path.extension().is_some_and(|extension| extension == "jsonl") {
         let (header, lines) = journal::read(path).map_err(|error| wrong(path, &error, GIVE_A_FILE))?;
         let parameters = header.fingerprint.space.get("parameters").and_then(serde_json::Value::as_object);
-        let is_derived =
-            |definition: &serde_json::Value| definition.as_str().is_some_and(|text| text.starts_with("derive "));
-        let derived: Vec<String> = parameters
-            .into_iter()
-            .flatten()
-            .filter(|(_, definition)| is_derived(definition))
-            .map(|(name, _)| name.clone())
-            .collect();
+        let is_derived = |it: &serde_json::Value| it.as_str().is_some_and(|text| text.starts_with("derive "));
+        let derived = parameters.into_iter().flatten().filter(|(_, definition)| is_derived(definition));
+        let derived: Vec<String> = derived.map(|(name, _)| name.clone()).collect();
         return Table::from_journal(&lines, &derived, objective).map_err(|error| no_table(path, &error));
     }
     Table::from_csv(file).map_err(|error| no_table(path, &error))
@@ -165,8 +160,7 @@ fn for_people(args: &Args, space: &Space, runs: &Runs) -> String {
         args.seeds
     );
     let longest = runs.runs.iter().map(|run| run.best.len()).max().unwrap_or(0);
-    let mut shown: Vec<usize> =
-        [1, 2, 5, 10, 20, 40, 60, 100, 200, 500].into_iter().filter(|&at| at < longest).collect();
+    let mut shown: Vec<_> = [1, 2, 5, 10, 20, 40, 60, 100, 200, 500].into_iter().filter(|&at| at < longest).collect();
     shown.push(longest);
     for probes in shown.into_iter().filter(|&probes| probes > 0) {
         let values: Vec<f64> =

@@ -57,8 +57,7 @@ fn step_of(words: &[String], kept: &Kept, settings: &gputune::model::Settings) -
     Ok(StepTemplate { cwd, ..step })
 }
 
-/// Returns the failure of a job that did not start. Its exit code is that of a shell (POSIX.1-2017, "Shell Command
-/// Language", 2.8.2).
+/// Returns the failure of a job that did not start, with a shell's exit code (POSIX.1-2017, 2.8.2).
 fn not_started(command: &std::process::Command, error: &io::Error) -> Failed {
     let program = command.get_program().display();
     if let Some(cwd) = command.get_current_dir().filter(|cwd| !cwd.is_dir()) {

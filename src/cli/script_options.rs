@@ -6,8 +6,7 @@ use clap::{CommandFactory, Error};
 use super::exit::Failed;
 use super::{Cli, init, paths};
 
-/// Returns the failure for an option that belongs to the script, with the command to run instead. `words` is the command line
-/// without the program.
+/// Returns the failure for an option of the script, with the command to run instead; `words` is without the program.
 pub(super) fn refused(error: &Error, words: &[String]) -> Option<Failed> {
     let ContextValue::String(option) = error.get(ContextKind::InvalidArg)? else { return None };
     let script = words.iter().position(|word| word.ends_with(".py"))?;
@@ -83,12 +82,7 @@ mod tests {
 
     #[test]
     fn other_mistakes_are_left_to_clap() {
-        for line in [
-            "search --epochs 2 train.py",
-            "search spec.toml --epochs 2",
-            "report a.py --epochs 2",
-            "search a.py --time",
-        ] {
+        for line in ["search --lr 2 train.py", "search spec.toml --lr 2", "report a.py --lr 2", "search a.py --time"] {
             assert_eq!(hint(line), None, "{line}");
         }
     }

@@ -69,8 +69,7 @@ fn candidates(folder: &Path) -> Result<Vec<String>, Failed> {
             && !NEVER.contains(&name.as_str())
     };
     let files = entries.flatten().filter(|entry| entry.path().is_file());
-    let mut names: Vec<String> =
-        files.filter_map(|entry| entry.file_name().into_string().ok()).filter(is_script).collect();
+    let mut names: Vec<String> = files.filter_map(|it| it.file_name().into_string().ok()).filter(is_script).collect();
     names.sort();
     Ok(names)
 }
@@ -78,10 +77,7 @@ fn candidates(folder: &Path) -> Result<Vec<String>, Failed> {
 /// How often a question is repeated after an invalid answer: a round number.
 const TRIES: usize = 3;
 
-/// Asks on a terminal until an answer is valid; Enter means the default.
-///
-/// # Errors
-/// The input ended, or no answer was valid.
+/// Asks on a terminal until an answer is valid, [`TRIES`] times at most; Enter means the default.
 pub(super) fn ask<T>(question: &str, default: &str, read: impl Fn(&str) -> Result<T, String>) -> Result<T, Failed> {
     let mut input = io::stdin().lock();
     for _ in 0..TRIES {

@@ -38,9 +38,6 @@ enum Kind {
 
 impl Places {
     /// Divides the machine, or starts a worker on each node.
-    ///
-    /// # Errors
-    /// The machine has less than the spec asks for, or nodes cannot serve.
     pub(super) fn of(spec: &Spec) -> Result<Self, Failed> {
         let compares = spec.compares_slots;
         if let Some(launcher) = spec.engine.launcher {
@@ -98,8 +95,7 @@ impl Places {
         here.iter().chain(self.nodes().flat_map(|node| &node.welcome().slots))
     }
 
-    /// Returns the allocation of this process. Without it, returns the nodes' allocation that ends last; `None` if a
-    /// node has no allocation.
+    /// Returns this process's allocation, else the nodes' allocation that ends last, if all nodes have an allocation.
     fn allocation(&self) -> Option<Allocation> {
         let of_nodes = || match &self.kind {
             Kind::Here(_) | Kind::Dialled(_) => None,
@@ -129,10 +125,7 @@ impl Places {
         }
     }
 
-    /// Makes the tuner with its probers, and reports how their writes are protected.
-    ///
-    /// # Errors
-    /// The requested protection is not possible.
+    /// Makes the tuner with its probers, and reports how their writes are protected; fails if that is not possible.
     pub(super) fn tuner(
         self,
         space: Space,
@@ -227,11 +220,9 @@ fn common_device(nodes: &[Node]) -> Result<Device, Failed> {
     let Some(first) = first else { return Err(Failed::impossible("there is no node")) };
     let Some(other) = nodes.iter().find(|node| node.welcome().device != first) else { return Ok(first) };
     let (one, host) = (nodes[0].host(), other.host());
-    let device = &other.welcome().device;
-    let message = format!(
-        "the nodes have different devices: {one} has {} (driver {}), {host} {} (driver {})",
-        first.name, first.driver, device.name, device.driver
-    );
+    let named = |device: &Device| format!("{} (driver {})", device.name, device.driver);
+    let (its, others) = (named(&first), named(&other.welcome().device));
+    let message = format!("the nodes have different devices: {one} has {its}, {host} {others}");
     Err(Failed::impossible(message).hint("ask for nodes of one kind, by --constraint or a --gres with a type"))
 }
 

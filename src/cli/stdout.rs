@@ -28,10 +28,7 @@ pub(super) fn print_bytes(bytes: &[u8]) -> Result<(), Failed> {
     }
 }
 
-/// Prints a part of an output that goes on until its reader is gone.
-///
-/// # Errors
-/// The reader is gone, or standard output cannot be written.
+/// Prints a part of an output that goes on until its reader is gone, which is an error here.
 pub(super) fn stream(text: &str) -> Result<(), Failed> {
     streamed(text.as_bytes())
 }

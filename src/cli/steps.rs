@@ -76,8 +76,7 @@ pub(super) fn with_one_rank(step: &CommandStep) -> Option<CommandStep> {
     Some(CommandStep { template, ranks: None, slot: None, relays: Relays::default(), ..step.clone() })
 }
 
-/// Returns a `torchrun` command with one process per node; `None` if the command has no option for their number, or if
-/// this number is 1.
+/// Returns a `torchrun` command with one process per node; `None` if it has one already, or no option for the number.
 fn one_process(command: &[&str]) -> Option<Vec<String>> {
     /// The options for the number of processes on a node (torch.distributed.run, its documentation).
     const PROCESSES: [&str; 2] = ["--nproc-per-node", "--nproc_per_node"];
@@ -101,9 +100,6 @@ fn one_process(command: &[&str]) -> Option<Vec<String>> {
 }
 
 /// Makes the prober of a step with the folder `out`, and reports how files are protected.
-///
-/// # Errors
-/// The requested protection is not possible.
 pub(super) fn prober(step: CommandStep, out: &Path, quiet: bool) -> Result<CommandProber, Failed> {
     let mut prober = CommandProber::new(step, out);
     announce(&mut prober, quiet)?;

@@ -64,8 +64,7 @@ impl Argument {
         Self { names, kind, default: None, is_required: false }
     }
 
-    /// Returns the spelling used in the table of knobs: lower case, without leading dashes, with hyphens for underscores, and only
-    /// the part after the last dot.
+    /// Returns the spelling in the table of knobs: lower case, with inner hyphens only, and what follows the last dot.
     pub fn plain(name: &str) -> String {
         let last = name.rsplit('.').next().unwrap_or(name);
         last.trim_start_matches(['-', '+']).replace('_', "-").to_ascii_lowercase()

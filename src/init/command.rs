@@ -25,7 +25,6 @@ pub const LAUNCHERS: &[Launcher] = &[
     Launcher { words: &["deepspeed"], ranks: &["--num_gpus"] },
 ];
 
-/// Programs that run shell scripts.
 const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "fish"];
 
 /// A command of a training run.
@@ -85,18 +84,15 @@ impl Command {
 
     /// Returns the launcher's usual name, such as `torchrun`.
     pub fn launcher(&self) -> Option<&'static str> {
-        self.inner()
-            .launcher
-            .and_then(|launcher| launcher.words.first().map(|first| if *first == "-m" { "torchrun" } else { *first }))
+        let first = *self.inner().launcher?.words.first()?;
+        Some(if first == "-m" { "torchrun" } else { first })
     }
 
     /// Returns the script's file, if it is a Python script.
     pub fn script(&self, cwd: &Path) -> Option<PathBuf> {
-        if let Some(wrapped) = &self.wrapped {
-            return wrapped.command.script(cwd);
-        }
-        let word = self.words.get(self.script_at?)?;
-        if !self.is_module {
+        let command = self.inner();
+        let word = command.words.get(command.script_at?)?;
+        if !command.is_module {
             return Some(cwd.join(word));
         }
         let parts: PathBuf = word.split('.').collect();
@@ -123,13 +119,11 @@ impl Command {
 
     /// Returns the number of processes of the script on this machine; 1 if the command does not state it.
     pub fn ranks(&self) -> usize {
-        if let Some(wrapped) = &self.wrapped {
-            return wrapped.command.ranks();
-        }
-        let options = self.launcher.map_or(&[][..], |launcher| launcher.ranks);
-        let value = self.words.iter().enumerate().find_map(|(at, word)| {
+        let command = self.inner();
+        let options = command.launcher.map_or(&[][..], |launcher| launcher.ranks);
+        let value = command.words.iter().enumerate().find_map(|(at, word)| {
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
-            let next = self.words.get(at + 1).map_or("", String::as_str);
+            let next = command.words.get(at + 1).map_or("", String::as_str);
             options.contains(&name).then_some(if value.is_empty() { next } else { value })
         });
         value.and_then(|value| value.parse().ok()).filter(|&ranks| ranks > 0).unwrap_or(1)
@@ -137,32 +131,25 @@ impl Command {
 
     /// Returns true if arguments can be appended. They cannot be appended to the command line of a shell, which is a single word.
     pub fn takes_arguments(&self) -> bool {
-        if let Some(wrapped) = &self.wrapped {
-            return wrapped.forwards;
-        }
-        !is_shell_line(self.words.get(self.program_at..).unwrap_or_default())
+        let is_line = || is_shell_line(self.words.get(self.program_at..).unwrap_or_default());
+        self.wrapped.as_ref().map_or_else(|| !is_line(), |wrapped| wrapped.forwards)
     }
 
     /// Returns the command that prints the help. It runs the script without its launcher and options, but keeps the words before
     /// the options, which may select a subcommand (`train.py fit --help`).
     pub fn asking_for_help(&self, python: &str) -> Vec<String> {
-        if let Some(wrapped) = &self.wrapped {
-            return wrapped.command.asking_for_help(python);
-        }
-        let behind = self.told_at();
-        let front = self.words.get(..behind).unwrap_or_default();
-        let mut words: Vec<String> = match (self.launcher, self.script_at) {
+        let command = self.inner();
+        let mut words: Vec<String> = match (command.launcher, command.script_at) {
             (Some(_), Some(at)) => {
-                let module = self.is_module.then(|| "-m".to_owned());
-                let before = self.words.get(..self.launcher_at).unwrap_or_default();
+                let module = command.is_module.then(|| "-m".to_owned());
+                let before = command.words.get(..command.launcher_at).unwrap_or_default();
                 let has_python = before.iter().any(|word| is_python(word));
-                let python = (!has_python).then(|| self.beside_launcher().unwrap_or_else(|| python.to_owned()));
-                before.iter().cloned().chain(python).chain(module).chain(self.words.get(at).cloned()).collect()
+                let python = (!has_python).then(|| command.beside_launcher().unwrap_or_else(|| python.to_owned()));
+                before.iter().cloned().chain(python).chain(module).chain(command.words.get(at).cloned()).collect()
             }
-            _ => front.to_vec(),
+            _ => command.words.get(..command.told_at()).unwrap_or_default().to_vec(),
         };
-        let rest = self.words.get(behind..).unwrap_or_default();
-        words.extend(rest.iter().take_while(|word| !word.starts_with('-')).cloned());
+        words.extend(command.told().iter().take_while(|word| !word.starts_with('-')).cloned());
         words.push("--help".to_owned());
         words
     }
@@ -175,8 +162,7 @@ impl Command {
     }
 }
 
-/// Returns the index of a module's name, after the `-m` of an interpreter, of `uv run` or of a launcher. `behind`: the index of
-/// the first word after the launcher.
+/// Returns the index of a module's name, after `-m` of an interpreter, of `uv run` or of the launcher before `behind`.
 fn module_at(words: &[String], program_at: usize, behind: Option<usize>) -> Option<usize> {
     let front = words.get(program_at..).unwrap_or_default();
     let python = front.iter().take(FRONT).position(|word| is_python(word)).map(|at| program_at + at + 1);
@@ -196,7 +182,6 @@ fn is_python(word: &str) -> bool {
     base(word).starts_with("python") && !word.ends_with(".py")
 }
 
-/// The most bytes of a shell script that are read.
 const MOST_BYTES: u64 = 64 * 1024;
 /// Programs that run the command after them unchanged.
 const RUNNERS: &[&str] = &[
@@ -207,7 +192,6 @@ const RUNNERS: &[&str] = &[
 const KEYWORDS: &[&str] = &["if", "then", "else", "while", "do", "{", "!", "export"];
 /// Programs that run a command in another environment. The command for the help needs them as well.
 const ENVIRONMENTS: &[&str] = &["uv", "poetry", "pipenv", "conda", "singularity", "apptainer", "docker"];
-/// The notations for all arguments of a shell script.
 const ALL_ARGUMENTS: &[&str] = &["$@", "${@}", "$*"];
 
 /// The command that a shell script runs.
@@ -228,7 +212,10 @@ impl Command {
     pub fn looked_into(mut self, cwd: &Path, python: &str) -> Self {
         let text = shell_script(&self, cwd).filter(|_| self.script_word().is_none());
         self.wrapped = text.and_then(|text| {
-            let commands: Vec<_> = shell_lines(&text).iter().flat_map(|line| shell_commands(line)).collect();
+            // Lines that end with a backslash are joined.
+            let text = text.replace("\\\n", " ");
+            let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+            let commands: Vec<_> = lines.flat_map(shell_commands).collect();
             let sets = commands.iter().flat_map(|words| variables_of(words)).collect();
             let defaults = commands.iter().flatten().flat_map(|word| defaults_in(word)).collect();
             let mut folder = PathBuf::new();
@@ -273,15 +260,8 @@ fn shell_script(command: &Command, cwd: &Path) -> Option<String> {
     fs::File::open(cwd.join(file)).ok()?.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
     let text = String::from_utf8(bytes).ok()?;
     let first = text.lines().next().unwrap_or_default();
-    let has_shell =
-        first.starts_with("#!") && SHELLS.iter().any(|shell| first.split(['/', ' ']).any(|word| word == *shell));
+    let has_shell = first.starts_with("#!") && SHELLS.iter().any(|it| first.split(['/', ' ']).any(|word| word == *it));
     (is_shell || has_shell).then_some(text)
-}
-
-/// Returns the lines of a script without comments; lines that end with a backslash are joined.
-fn shell_lines(text: &str) -> Vec<String> {
-    let whole = text.replace("\\\n", " ");
-    whole.lines().map(|line| line.trim().to_owned()).filter(|line| !line.starts_with('#')).collect()
 }
 
 /// Returns the training command in a command of a shell script, if it runs a Python script.
@@ -328,7 +308,6 @@ fn changed_folder(words: &[String]) -> Option<&str> {
     }
 }
 
-/// Returns name and value of an assignment such as `A=1`.
 fn assignment(word: &str) -> Option<(&str, &str)> {
     let (name, value) = word.split_once('=')?;
     let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -384,7 +363,6 @@ fn shell_commands(line: &str) -> Vec<Vec<String>> {
     split.commands
 }
 
-/// The parts of a line that is split.
 #[derive(Debug, Default)]
 struct Split {
     commands: Vec<Vec<String>>,
@@ -440,35 +418,24 @@ mod tests {
 
     #[test]
     fn the_script_is_found_behind_its_launcher() {
+        let (torchrun, accelerate) = (Some("torchrun"), Some("accelerate"));
         for (line, name, launcher, ranks, help) in [
             ("train.py", "train.py", None, 1, "python3 train.py --help"),
             ("python -u train.py --lr 1", "train.py", None, 1, "python -u train.py --help"),
             ("main.py fit --config x.yaml", "main.py", None, 1, "python3 main.py fit --help"),
-            ("torchrun --nproc-per-node 2 train.py --x", "train.py", Some("torchrun"), 2, "python3 train.py --help"),
-            ("/opt/bin/torchrun --nproc_per_node=4 t.py", "t.py", Some("torchrun"), 4, "python3 t.py --help"),
-            (
-                "python -m torch.distributed.run --nproc-per-node 8 t.py",
-                "t.py",
-                Some("torchrun"),
-                8,
-                "python t.py --help",
-            ),
-            ("accelerate launch --num_processes 2 t.py a", "t.py", Some("accelerate"), 2, "python3 t.py a --help"),
+            ("torchrun --nproc-per-node 2 train.py --x", "train.py", torchrun, 2, "python3 train.py --help"),
+            ("/opt/bin/torchrun --nproc_per_node=4 t.py", "t.py", torchrun, 4, "python3 t.py --help"),
+            ("python -m torch.distributed.run --nproc-per-node 8 t.py", "t.py", torchrun, 8, "python t.py --help"),
+            ("accelerate launch --num_processes 2 t.py a", "t.py", accelerate, 2, "python3 t.py a --help"),
             ("deepspeed --num_gpus 4 t.py --deepspeed", "t.py", Some("deepspeed"), 4, "python3 t.py --help"),
             ("python -m a.train --x", "a.train", None, 1, "python -m a.train --help"),
-            ("torchrun -m a.train --x", "a.train", Some("torchrun"), 1, "python3 -m a.train --help"),
-            (
-                "accelerate launch --num_processes=2 --module a.b fit",
-                "a.b",
-                Some("accelerate"),
-                2,
-                "python3 -m a.b fit --help",
-            ),
+            ("torchrun -m a.train --x", "a.train", torchrun, 1, "python3 -m a.train --help"),
+            ("accelerate launch --num_processes=2 --module a.b fit", "a.b", accelerate, 2, "python3 -m a.b fit --help"),
             ("python -m a.train config/small.py", "a.train", None, 1, "python -m a.train config/small.py --help"),
             ("python train.py -m resnet", "train.py", None, 1, "python train.py --help"),
             ("uv run python -m a.train", "a.train", None, 1, "uv run python -m a.train --help"),
             ("uv run -m a.train", "a.train", None, 1, "uv run -m a.train --help"),
-            ("uv run torchrun --nproc-per-node=2 t.py", "t.py", Some("torchrun"), 2, "uv run python3 t.py --help"),
+            ("uv run torchrun --nproc-per-node=2 t.py", "t.py", torchrun, 2, "uv run python3 t.py --help"),
             ("./train --size 3", "./train", None, 1, "./train --help"),
             ("uv run train.py x=1", "train.py", None, 1, "uv run train.py x=1 --help"),
             ("srun -n1 torchrun train.py", "train.py", Some("torchrun"), 1, "srun -n1 python3 train.py --help"),
@@ -517,11 +484,7 @@ mod tests {
             ("cd sub\ncd ..\npython t.py", "python t.py", false),
             ("cd \"$(dirname \"$0\")\" && python t.py", "python t.py", false),
             ("(cd sub; python -m t)", "python -m t", false),
-            (
-                "source env.sh&&python t.py --a $(ls | wc -l) ${B:-2} || exit 1",
-                "python t.py --a $(ls | wc -l) ${B:-2}",
-                false,
-            ),
+            ("source e&&python t.py --a $(ls | wc -l) ${B:-2} || exit", "python t.py --a $(ls | wc -l) ${B:-2}", false),
             ("export T=t.py\nif true; then python t.py --a; fi # python x.py", "python t.py --a", false),
         ] {
             let command = looked_into("bash run.sh", text);

@@ -13,7 +13,6 @@ use super::setting_files::{Template, in_file};
 use super::settings::{self, Means};
 use crate::probe::escaped;
 
-/// The size of the largest config that is read.
 const MOST_BYTES: u64 = 1024 * 1024;
 /// The elements of a bucket if the config states none: the default in DeepSpeed's documentation.
 const BUCKET: i64 = 500_000_000;
@@ -130,19 +129,15 @@ mod tests {
             "zero_optimization": {"stage": 2, "reduce_bucket_size": 5e8}}"#;
         let words = ["deepspeed", "--num_gpus", "4", "t.py", "--deepspeed_config=ds {x}.json"];
         let (plan, template) = rendered(config, &words).unwrap();
-        assert!(template.text.contains("\"train_micro_batch_size_per_gpu\": {batch_size}"), "{}", template.text);
-        assert!(
-            template.text.contains("\"stage\": {zero_stage}") && template.text.contains("\"{{x}}\""),
-            "{}",
-            template.text
-        );
-        assert!(!template.text.contains("train_batch_size"));
+        let text = template.text;
+        for part in ["\"train_micro_batch_size_per_gpu\": {batch_size}", "\"stage\": {zero_stage}", "\"{{x}}\""] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(!text.contains("train_batch_size"));
         let today: Vec<&str> = plan.parameters.iter().filter_map(|planned| planned.today.as_deref()).collect();
         assert_eq!(today, ["8", "2", "false", "500000000", "1"]);
-        assert_eq!(
-            plan.words.written().unwrap().last().unwrap(),
-            "--deepspeed_config={probe_dir}/ds {x}.json".replace("{x}", "{{x}}").as_str()
-        );
+        let last = "--deepspeed_config={probe_dir}/ds {{x}}.json";
+        assert_eq!(plan.words.written().unwrap().last().unwrap(), last);
     }
 
     #[test]

@@ -177,14 +177,10 @@ fn way(plan: &Plan, parameter: &Planned) -> String {
             let default = parameter.today.as_ref().filter(|_| parameter.stated.is_none());
             let default = default.map(|today| format!(", by default {today}")).unwrap_or_default();
             let is_live = parameter.definition.contains("argument = ");
-            format!(
-                "by its argument {argument}{default}{}",
-                if is_live { "; while it trains by the adapter" } else { "" }
-            )
+            let live = if is_live { "; while it trains by the adapter" } else { "" };
+            format!("by its argument {argument}{default}{live}")
         }
-        (Way::Target(target), _) if target.starts_with("env.") => {
-            format!("by the variable {}", target.trim_start_matches("env."))
-        }
+        (Way::Target(it), _) if it.starts_with("env.") => format!("by the variable {}", it.trim_start_matches("env.")),
         (Way::Target(target), Some(loader)) if target.starts_with("dataloader.") => {
             format!("by the adapter, in the DataLoader of {loader}")
         }
@@ -195,8 +191,7 @@ fn way(plan: &Plan, parameter: &Planned) -> String {
     }
 }
 
-/// Writes only settings that the command states, and the batch size if the samples of a step follow from it. The first probe observes
-/// the rest by running the unmodified job.
+/// Writes the settings that the command states, and a batch size that follows. The first probe observes the rest.
 fn write_baseline(plan: &Plan, frame: &Frame<'_>, out: &mut String) {
     let counts_batches = match &frame.rate {
         Rate::Adapter(_) => plan.samples_per_step.is_some(),

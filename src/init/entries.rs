@@ -11,7 +11,6 @@ use super::argument::Argument;
 
 /// The size of the largest file that is read, in bytes. A round number.
 const MOST_BYTES: u64 = 1024 * 1024;
-
 /// Sections of a file that are not about training.
 const NOT_TRAINING: &[&str] = &["val", "valid", "validation", "eval", "evaluation", "test", "testing", "inference"];
 
@@ -87,24 +86,12 @@ mod tests {
     #[test]
     fn numbers_are_found_with_their_sections() {
         for (text, expected) in [
-            (
-                "a: 1\ndata:\n  batch_size: 16   # samples\n  lr: 0.1\nval:\n  batch_size: 8\n",
-                "a=1 data.batch_size=16 val.batch_size=8",
-            ),
-            (
-                "{\n  \"train\": {\n    \"batch_size\": 4, \"n\": 2\n  },\n  \"b\": 3\n}",
-                "train.batch_size=4 train.n=2 b=3",
-            ),
-            (
-                "seed = 1\n[data]\nbatch_size = 32\n# batch_size = 3\n[data.eval]\nbs = 5\n",
-                "seed=1 data.batch_size=32 data.eval.bs=5",
-            ),
+            ("a: 1\ndata:\n  bs: 16   # samples\n  lr: 0.1\nval:\n  bs: 8\n", "a=1 data.bs=16 val.bs=8"),
+            ("{\n  \"train\": {\n    \"bs\": 4, \"n\": 2\n  },\n  \"b\": 3\n}", "train.bs=4 train.n=2 b=3"),
+            ("seed = 1\n[data]\nbs = 32\n# bs = 3\n[data.eval]\nbs = 5\n", "seed=1 data.bs=32 data.eval.bs=5"),
             ("x: 1.5\ny: '3'\nz: [1, 2]\n", "y=3"),
             ("train:\n    \"batch-size\": \"16\"\n", "train.batch-size=16"),
-            (
-                "[training]\nbatch_size = 16 ; samples\n; batch_size = 3\n[validation]\nbatch_size=8\n",
-                "training.batch_size=16 validation.batch_size=8",
-            ),
+            ("[training]\nbs = 16 ; samples\n; bs = 3\n[validation]\nbs=8\n", "training.bs=16 validation.bs=8"),
             ("export BATCH_SIZE=16\nLR=0.1\n", "BATCH_SIZE=16"),
         ] {
             let shown = |entry: &Entry| {

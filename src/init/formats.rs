@@ -14,7 +14,6 @@ use crate::model::Precision;
 /// A boolean argument: its value in the command, and the values that the space derives for it.
 #[derive(Debug, Default)]
 struct Flag {
-    /// True if the flag is on today.
     is_on: bool,
     /// The words of the command that state it.
     given: Option<Given>,
@@ -109,7 +108,6 @@ fn negated(condition: &str) -> String {
     if condition.contains(' ') { format!("not ({condition})") } else { format!("not {condition}") }
 }
 
-/// Returns true if a string has only digits: it is a number, not a boolean.
 fn is_number(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_digit())
 }
@@ -123,7 +121,6 @@ impl Planner<'_> {
             || self.add_amp(knob)
     }
 
-    /// Adds one argument that takes the name of a number format.
     fn add_precision_value(&mut self, knob: &Knob) -> bool {
         let argument = self.argument(knob.names).filter(|argument| argument.kind.takes_value());
         let Some(argument) = argument else { return false };
@@ -143,11 +140,8 @@ impl Planner<'_> {
         self.plan.words = words;
         let is_accepted = |value: &String| names.contains(value);
         let said = given.as_ref().map(|given| given.value.clone()).or_else(|| argument.default.clone());
-        let today = said.filter(is_accepted).or_else(|| {
-            (argument.default.is_none() && is_lightning(&argument, self.found.source))
-                .then(|| offered.full.clone())
-                .flatten()
-        });
+        let is_lightnings = argument.default.is_none() && is_lightning(&argument, self.found.source);
+        let today = said.filter(is_accepted).or_else(|| offered.full.clone().filter(|_| is_lightnings));
         let definition = offered.definition(given.as_ref().and(today.as_deref()));
         let today = Today::told(today.map(|today| settings::text(&today)), given.as_ref());
         self.push(knob.parameter, knob.about, definition, Way::Argument(argument.spelled().to_owned()), today);
@@ -242,16 +236,12 @@ impl Planner<'_> {
         true
     }
 
-    /// Adds a flag for mixed precision, such as `--amp`, that has no argument for its format. The script chooses the
-    /// format.
+    /// Adds a flag for mixed precision, such as `--amp`, without an argument for its format, which the script chooses.
     fn add_amp(&mut self, knob: &Knob) -> bool {
         let Some(argument) = self.argument(AMP_SWITCHES).filter(is_flag) else { return false };
-        let Some(format) = mixed_format(self.found.source, self.found.means.gpus > 0) else {
-            return self.leave_amp(&argument);
-        };
-        if !self.found.means.has(format) {
-            return self.leave_amp(&argument);
-        }
+        let format = mixed_format(self.found.source, self.found.means.gpus > 0);
+        let format = format.filter(|format| self.found.means.has(*format));
+        let Some(format) = format else { return self.leave_amp(&argument) };
         let condition = format!("precision == '{}'", format.name());
         let Some(flag) = self.put_flag(&argument, "is_mixed", &condition) else { return false };
         let today = if flag.is_on { format } else { Precision::Fp32 };
@@ -272,7 +262,6 @@ impl Planner<'_> {
     }
 }
 
-/// Returns true if an argument is boolean.
 fn is_flag(argument: &Argument) -> bool {
     let is_boolean = |text: &String| matches!(text.as_str(), "True" | "False" | "true" | "false");
     match &argument.kind {
@@ -290,8 +279,7 @@ fn formats_of(formats: &[&str]) -> String {
 
 /// Returns the format of a script's mixed precision; `None` if it has no effect on this device.
 ///
-/// If the script names no format, torch's default counts: float16 on CUDA, bfloat16 on a CPU ("Automatic Mixed
-/// Precision package").
+/// If the script names no format, torch's default counts: float16 on CUDA, bfloat16 on a CPU ("torch.amp").
 fn mixed_format(source: &Source, has_gpu: bool) -> Option<Precision> {
     let usual = if has_gpu { Precision::Fp16 } else { Precision::Bf16 };
     let regions = source.named("autocast");
@@ -314,8 +302,7 @@ fn mixed_format(source: &Source, has_gpu: bool) -> Option<Precision> {
     }
 }
 
-/// Returns true if an argument sets the precision of Lightning's Trainer. An override (Hydra) counts only if the script
-/// imports Lightning.
+/// Returns true if an argument is the precision of Lightning's Trainer; for an override, the script imports Lightning.
 fn is_lightning(argument: &Argument, source: &Source) -> bool {
     let of_trainer = argument.names.iter().any(|name| name.trim_start_matches('-') == "trainer.precision");
     let imports = source.imports("lightning") || source.imports("pytorch_lightning");

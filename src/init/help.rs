@@ -194,8 +194,7 @@ fn metavar(text: &str, gap: usize, boxed: bool) -> Option<(&str, &str)> {
         None => text.find(|c: char| c.is_whitespace() || c == ',').unwrap_or(text.len()),
     };
     let (word, after) = text.split_at(end);
-    let is_told =
-        |word: &str| ["default", "required", "env var", "x>", "x<"].iter().any(|start| word[1..].starts_with(start));
+    let is_told = |it: &str| ["default", "required", "env var", "x>", "x<"].iter().any(|by| it[1..].starts_with(by));
     if boxed {
         const TYPES: &[&str] =
             &["INTEGER", "FLOAT", "TEXT", "PATH", "FILE", "BOOLEAN", "INT", "STR", "BOOL", "DIRECTORY", "RANGE"];
@@ -213,13 +212,10 @@ fn metavar(text: &str, gap: usize, boxed: bool) -> Option<(&str, &str)> {
 fn kind(names: &mut Vec<String>, values: &[String], (pair, takes, boxed): (bool, bool, bool)) -> Kind {
     if pair {
         let off = names.first().map(|name| format!("--no{name}")).unwrap_or_default();
-        for name in names.iter_mut() {
-            *name = format!("--{name}");
-        }
+        names.iter_mut().for_each(|name| *name = format!("--{name}"));
         return Kind::Pair { off };
     }
-    let on =
-        |name: &str| ["--no-", "--no_"].iter().find_map(|no| name.strip_prefix(no)).map(|name| format!("--{name}"));
+    let on = |name: &str| ["--no-", "--no_"].iter().find_map(|no| name.strip_prefix(no)).map(|on| format!("--{on}"));
     let position = names.iter().position(|name| on(name).is_some_and(|on| names.contains(&on)));
     if let Some(at) = position {
         return Kind::Pair { off: names.remove(at) };
@@ -290,9 +286,7 @@ pub fn config(text: &str) -> Vec<Argument> {
 /// The parts of a usage line outside brackets.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Usage {
-    /// Options, as spelled in the usage.
     options: Vec<String>,
-    /// Positional values.
     values: Vec<String>,
 }
 
@@ -373,11 +367,7 @@ mod tests {
     #[test]
     fn what_stands_outside_of_brackets_must_be_given() {
         for (text, options, values) in [
-            (
-                "usage: train.py [-h] --data DATA [--lr LR]\n                [--x X [X ...]] DIR\n\nTrains.",
-                "--data",
-                "DIR",
-            ),
+            ("usage: train.py [-h] --data DATA [--lr LR]\n         [--x X [X ...]] DIR\n\nTrains.", "--data", "DIR"),
             ("usage: python -m pkg.train [-h] -o OUT {fit,test} ...\n", "-o", "{fit,test}"),
             ("Usage: train.py [OPTIONS] DATA\n\n  Trains on DATA.", "", "DATA"),
             ("│ Usage: train.py [OPTIONS] {data} │\n\n", "", "{data}"),
@@ -387,11 +377,7 @@ mod tests {
             ("no usage at all: [", "", ""),
         ] {
             let usage = usage(text);
-            assert_eq!(
-                (usage.options.join(" "), usage.values.join(" ")),
-                (options.to_owned(), values.to_owned()),
-                "{text}"
-            );
+            assert_eq!([usage.options.join(" "), usage.values.join(" ")], [options, values], "{text}");
         }
     }
 }

@@ -8,9 +8,7 @@ use super::argument::Argument;
 use super::help;
 use super::source::{Source, literal};
 
-/// The most bytes that are read of a config file.
 const MOST_BYTES: u64 = 256 * 1024;
-/// The most groups of a config that are read.
 const MOST_GROUPS: usize = 50;
 
 /// Returns the settings in the files named by `@hydra.main(config_path=..., config_name=...)`, and in the files of their groups.
@@ -73,10 +71,8 @@ mod tests {
             "import hydra\n@hydra.main(config_path='conf', config_name='main', version_base=None)\ndef main(c): ...",
         );
         let all = arguments(&source, &folder.path().join("train.py"));
-        let shown: Vec<String> = all
-            .iter()
-            .map(|argument| format!("{} {}", argument.spelled(), argument.default.as_deref().unwrap_or("-")))
-            .collect();
+        let line = |argument: &Argument| format!("{} {}", argument.spelled(), argument.default.as_deref().unwrap());
+        let shown: Vec<String> = all.iter().map(line).collect();
         assert_eq!(shown, ["lr 0.1", "trainer.precision 32", "data.batch_size 32", "data.num_workers 4"]);
         assert!(arguments(&source, Path::new("/nowhere/train.py")).is_empty());
     }

@@ -10,7 +10,6 @@ use crate::probe::NotedLoader;
 
 /// Stands for a batch size that neither the source nor the first run shows. Python refuses it.
 const UNKNOWN: &str = "<YOUR BATCH SIZE>";
-
 /// Code that is wider, in columns, does not move the comments of the other lines to the right. A round number.
 const WIDEST: usize = 64;
 
@@ -110,9 +109,7 @@ impl<'f> Added<'f> {
         match constant {
             Some(constant) if constant.place.rsplit_once(':').map(|(file, _)| file) == script => constant.name.clone(),
             Some(constant) => value_of(constant.parameter, constant.value),
-            None if self.settings.iter().any(|(parameter, _)| *parameter == "batch_size") => {
-                "settings[\"batch_size\"]".to_owned()
-            }
+            None if self.settings.iter().any(|(it, _)| *it == "batch_size") => "settings[\"batch_size\"]".to_owned(),
             None => UNKNOWN.to_owned(),
         }
     }
@@ -140,8 +137,7 @@ fn of_planned(found: &Found<'_>, planned: &Planned, cwd: &Path) -> Option<String
     }
 }
 
-/// Returns the code by which a script reads its option `name`: an attribute of the parsed options, or a parameter of a
-/// function.
+/// Returns the code that reads the script's option `name`: an attribute of parsed options, or a function's parameter.
 fn variable(text: &str, name: &str) -> Option<String> {
     let captured = |pattern: &str| {
         let found = Regex::new(pattern).ok()?.captures(text)?;

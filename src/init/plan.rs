@@ -85,10 +85,9 @@ pub struct Plan {
 pub fn plan(found: &Found<'_>) -> Result<Plan, Unwritable> {
     let words = Words::of(found.command);
     words.written()?;
-    let lines = preset::lines(found.preset.space);
     let mut planner = Planner {
         found,
-        lines,
+        lines: preset::lines(found.preset.space),
         plan: Plan {
             preset: found.preset,
             words,
@@ -101,9 +100,7 @@ pub fn plan(found: &Found<'_>) -> Result<Plan, Unwritable> {
         has_loader: false,
     };
     planner.has_loader = planner.may_have_loader();
-    for knob in KNOBS {
-        planner.add(knob);
-    }
+    KNOBS.iter().for_each(|knob| planner.add(knob));
     planner.add_threads();
     planner.add_further_lines();
     planner.add_config();
@@ -215,16 +212,9 @@ impl Planner<'_> {
         let workers = self.planned("workers").filter(|_| needs_workers(name));
         let definition = if workers.is_some() { format!("{definition}, when = \"workers > 0\"") } else { definition };
         let none = |workers: &Planned| workers.today.as_deref().and_then(literal_number).is_none_or(|count| count == 0);
-        let today = if workers.is_some_and(none) { Today::default() } else { today };
-        self.plan.parameters.push(Planned {
-            name: name.to_owned(),
-            definition,
-            about: about.to_owned(),
-            way,
-            today: today.value,
-            stated: today.stated,
-            derived: Vec::new(),
-        });
+        let Today { value: today, stated } = if workers.is_some_and(none) { Today::default() } else { today };
+        let (name, about, derived) = (name.to_owned(), about.to_owned(), Vec::new());
+        self.plan.parameters.push(Planned { name, definition, about, way, today, stated, derived });
     }
 
     fn add_number(&mut self, knob: &Knob) -> bool {
@@ -247,9 +237,8 @@ impl Planner<'_> {
         }
         let choices: Vec<i64> = argument.kind.choices().iter().filter_map(|choice| choice.parse().ok()).collect();
         let ranks = self.found.command.ranks();
-        let Some(mut definition) = settings::numbers(knob.settings, today, &choices, self.found.means, ranks) else {
-            return false;
-        };
+        let numbers = settings::numbers(knob.settings, today, &choices, self.found.means, ranks);
+        let Some(mut definition) = numbers else { return false };
         if let Some(target) = self.live_target(knob.parameter, &argument)
             && let Some(option) = words.option_of(knob.parameter)
         {
@@ -288,13 +277,13 @@ impl Planner<'_> {
             }
             return;
         }
-        if target == "dataloader.batch_size" && self.found.seen.is_some_and(|seen| seen.notes.is_sized == Some(false)) {
-            self.close("batch_size", "the DataLoader has no batch size: its sampler or its dataset makes the batches");
-            return;
-        }
-        if target == "keras.batch_size" && self.found.seen.is_some_and(|seen| seen.notes.is_sized == Some(false)) {
-            self.close("batch_size", "`fit` gets no arrays: its dataset or generator makes the batches");
-            return;
+        let why_unsized = match target.as_str() {
+            "dataloader.batch_size" => "the DataLoader has no batch size: its sampler or its dataset makes the batches",
+            "keras.batch_size" => "`fit` gets no arrays: its dataset or generator makes the batches",
+            _ => "",
+        };
+        if !why_unsized.is_empty() && self.found.seen.is_some_and(|seen| seen.notes.is_sized == Some(false)) {
+            return self.close("batch_size", why_unsized);
         }
         let today = self.today(knob.parameter);
         let least = i64::from(knob.settings != Settings::Workers);
@@ -323,13 +312,8 @@ impl Planner<'_> {
                 (definition, number.map(|number| number.to_string()))
             }
         };
-        self.push(
-            knob.parameter,
-            knob.about,
-            format!("{definition}, apply = \"{target}\""),
-            Way::Target(target),
-            Today::seen(today),
-        );
+        let definition = format!("{definition}, apply = \"{target}\"");
+        self.push(knob.parameter, knob.about, definition, Way::Target(target), Today::seen(today));
     }
 
     /// Adds threads, which matter if the CPU trains.
@@ -343,15 +327,10 @@ impl Planner<'_> {
         // Ranks share the cores; torchrun gives each of them one thread (torch.distributed.run).
         let (most, usual) = if ranks > 1 { ((cores / ranks).max(2), 1) } else { (cores, cores) };
         let today = threads.unwrap_or(usual).max(1);
-        let definition = settings::doubled(most, today);
+        let definition = format!("{}, apply = \"env.OMP_NUM_THREADS\"", settings::doubled(most, today));
         let way = Way::Target("env.OMP_NUM_THREADS".to_owned());
-        self.push(
-            "threads",
-            "threads of an operation on the CPU",
-            format!("{definition}, apply = \"env.OMP_NUM_THREADS\""),
-            way,
-            Today::seen(Some(today.to_string())),
-        );
+        let today = Today::seen(Some(today.to_string()));
+        self.push("threads", "threads of an operation on the CPU", definition, way, today);
     }
 
     /// Adds further lines of the preset's space, such as settings of NCCL.

@@ -23,7 +23,6 @@ pub struct Preset {
     pub adapter: Option<&'static str>,
     /// The launchers that identify the preset, by their first word.
     launchers: Names,
-    /// The modules whose import identifies the preset.
     modules: Names,
     /// The documentation page.
     pub page: &'static str,
@@ -127,11 +126,9 @@ pub fn recognise(command: &Command, source: &Source) -> Recognised {
 /// A parameter of a shipped space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Line {
-    /// Its name.
     pub(super) name: String,
     /// The table without the braces.
     pub(super) definition: String,
-    /// Its comment.
     pub(super) about: String,
 }
 
@@ -156,9 +153,8 @@ fn add(space: &str, lines: &mut Vec<Line>, depth: usize) {
     static LINE: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"^([a-z0-9_]+)\s*=\s*\{\s*(.*?)\s*\}\s*(?:#\s*(.*))?$").ok());
     const DEEPEST: usize = 8;
-    let Some((_, text)) = SHIPPED_SPACES.iter().find(|(name, _)| *name == space).filter(|_| depth < DEEPEST) else {
-        return;
-    };
+    let shipped = SHIPPED_SPACES.iter().find(|(name, _)| *name == space).filter(|_| depth < DEEPEST);
+    let Some((_, text)) = shipped else { return };
     for line in text.lines() {
         if let Some((_, list)) = line.split_once('=').filter(|(key, _)| key.trim() == "import") {
             let names = list.split('"').skip(1).step_by(2);
@@ -176,7 +172,6 @@ impl Line {
         Some(self.definition.split_once(&format!("{key} = "))?.1)
     }
 
-    /// Returns its target.
     pub(super) fn target(&self) -> Option<&str> {
         self.key("apply")?.strip_prefix('"')?.split('"').next()
     }

@@ -18,7 +18,6 @@ use crate::probe::{FirstRun, NotedArgument, NotedLoader, NotedVariable, Notes};
 pub struct Seen {
     /// The script's options, files and variables.
     pub notes: Notes,
-    /// The facts about its first steps.
     facts: Facts,
     /// True if it made a training step.
     pub has_trained: bool,
@@ -266,8 +265,7 @@ impl Seen {
         loaders.filter_map(|loader| loader.place.as_deref()).next()
     }
 
-    /// Returns the loader that most likely feeds the training: according to the facts of the steps, else the loader that `line` of
-    /// the source makes, else the first.
+    /// Returns the loader that likely feeds the training: by the steps' facts, else that of `line`, else the first.
     pub(super) fn loader(&self, line: Option<usize>) -> Option<&NotedLoader> {
         let at = |is_it: &dyn Fn(&str) -> bool| {
             self.notes.loaders.iter().find(|loader| loader.place.as_deref().is_some_and(is_it))

@@ -8,7 +8,7 @@ use super::knobs::{KNOBS, Knob, Settings};
 use super::plan::{Found, Plan, Planned, Way};
 use super::seen::{By, Seen};
 use super::{settings, today};
-use crate::probe::escaped;
+use crate::probe::{NotedArgument, escaped};
 
 /// A file of settings that is rendered for each probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,11 +43,9 @@ pub fn render(plan: &mut Plan, found: &Found<'_>, cwd: &Path) -> Vec<Template> {
 
 fn of_file(plan: &mut Plan, found: &Found<'_>, file: &Path, cwd: &Path) -> Option<Template> {
     let (text, entries) = entries::read(file)?;
-    let mut chosen: Vec<(&Knob, &Entry)> = KNOBS
-        .iter()
-        .filter(|knob| matches!(knob.settings, Settings::BatchSize | Settings::Workers))
-        .filter_map(|knob| Some((knob, choose(knob, (file, &entries), plan, found)?)))
-        .collect();
+    let knobs = KNOBS.iter().filter(|knob| matches!(knob.settings, Settings::BatchSize | Settings::Workers));
+    let chosen = knobs.filter_map(|knob| Some((knob, choose(knob, (file, &entries), plan, found)?)));
+    let mut chosen: Vec<(&Knob, &Entry)> = chosen.collect();
     chosen.sort_by_key(|(_, entry)| entry.place.start);
     let shown = file.strip_prefix(cwd).unwrap_or(file).display().to_string();
     let named = named(found, file, cwd);
@@ -130,7 +128,6 @@ fn choose<'e>(knob: &Knob, (file, entries): (&Path, &'e [Entry]), plan: &Plan, f
     }
 }
 
-/// Returns how the command names a file.
 fn named(found: &Found<'_>, file: &Path, cwd: &Path) -> Option<Named> {
     let file = file.canonicalize().ok()?;
     let is_it = |text: &str| !text.is_empty() && cwd.join(text).canonicalize().is_ok_and(|path| path == file);
@@ -142,11 +139,8 @@ fn named(found: &Found<'_>, file: &Path, cwd: &Path) -> Option<Named> {
         is_it(path).then(|| Named::Word(word.clone(), prefix))
     });
     let arguments = found.seen?.notes.arguments.iter();
-    let value =
-        |noted: &&crate::probe::NotedArgument| noted.value.as_ref().and_then(|value| value.as_str()).is_some_and(is_it);
-    let spelled = |noted: &crate::probe::NotedArgument| {
-        found.arguments.iter().find(|argument| argument.names == noted.names).cloned()
-    };
+    let value = |noted: &&NotedArgument| noted.value.as_ref().and_then(|value| value.as_str()).is_some_and(is_it);
+    let spelled = |noted: &NotedArgument| found.arguments.iter().find(|known| known.names == noted.names).cloned();
     let by_default = || arguments.filter(value).find_map(spelled).map(Named::Argument);
     told.or_else(by_default).filter(|_| found.command.takes_arguments())
 }

@@ -84,12 +84,10 @@ pub(super) fn text(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
 
-/// Parses a whole number.
 pub(super) fn literal_number(text: &str) -> Option<i64> {
     text.trim().parse().ok()
 }
 
-/// Returns true if a number can be a setting.
 pub(super) fn is_possible(kind: knobs::Settings, number: i64) -> bool {
     let least = i64::from(!matches!(kind, knobs::Settings::Workers | knobs::Settings::Prefetch));
     (least..=LARGEST).contains(&number)

@@ -121,9 +121,7 @@ impl Source {
         let name = || text.trim_end_matches(['\'', '"', ']']).rsplit(['.', '\'', '"']).next();
         known.or_else(|| {
             let name = name().filter(|name| *name != text && !name.is_empty())?;
-            let is_this = |argument: &&Argument| {
-                argument.names.iter().any(|known| Argument::plain(known) == Argument::plain(name))
-            };
+            let is_this = |it: &&Argument| it.names.iter().any(|known| Argument::plain(known) == Argument::plain(name));
             if let Some(given) = self.given.get(&Argument::plain(name)) {
                 return Some(given.clone());
             }
@@ -227,9 +225,8 @@ impl Source {
     pub fn loader(&self) -> Option<&Call> {
         let fits = |call: &Call| {
             let shuffles = call.get("shuffle").is_some_and(|shuffle| shuffle != "False");
-            let samples = call
-                .get("sampler")
-                .is_some_and(|sampler| ["Random", "Distributed", "train"].iter().any(|word| sampler.contains(word)));
+            let is_random = |name: &str| ["Random", "Distributed", "train"].iter().any(|word| name.contains(word));
+            let samples = call.get("sampler").is_some_and(is_random);
             let data = call.positional.first().map_or("", String::as_str);
             i32::from(shuffles) * 2 + i32::from(samples) * 2 + i32::from(data.contains("train"))
         };
@@ -265,8 +262,7 @@ impl Source {
     }
 }
 
-/// Returns the value of a literal: a string without its quotes, a number, `True`, `False` or `None`. Returns Rust's `None` for any
-/// other code.
+/// Returns the value of a literal: an unquoted string, a number, `True`, `False` or `None`. Other code gives no value.
 pub fn literal(text: &str) -> Option<String> {
     let text = text.trim();
     let quoted = |quote: char| {

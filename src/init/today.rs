@@ -91,8 +91,7 @@ fn precision(source: &Source) -> Option<&'static str> {
             _ => None,
         };
     }
-    let matmul =
-        source.named("set_float32_matmul_precision").first().and_then(|call| literal(call.positional.first()?));
+    let matmul = source.named("set_float32_matmul_precision").first().and_then(|it| literal(it.positional.first()?));
     Some(if matmul.is_some_and(|value| value != "highest") { "tf32" } else { "fp32" })
 }
 
@@ -160,8 +159,7 @@ impl Planner<'_> {
         seen.or_else(|| of(parameter, self.found.source))
     }
 
-    /// Sets the samples of a step from the batch and the accumulation in the command, if the adapter counts steps and no loader counts
-    /// samples.
+    /// Sets the samples of a step from the command's batch and accumulation, if only the adapter's hook counts steps.
     pub(super) fn count_samples(&mut self) {
         let is_known = |way: &Way| match way {
             Way::Argument(_) => true,

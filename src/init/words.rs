@@ -79,8 +79,7 @@ impl Words {
                 let today = std::mem::replace(word, template(placeholder)).text;
                 return Some(Given { value: today.clone(), words: today });
             }
-            Kind::Override => self.append([template(format!("{}={placeholder}", escaped(argument.spelled())))]),
-            Kind::Assigned { .. } => {
+            Kind::Override | Kind::Assigned { .. } => {
                 self.append([template(format!("{}={placeholder}", escaped(argument.spelled())))]);
             }
             _ => {
@@ -136,8 +135,7 @@ impl Words {
         self.words.splice(at..at, words);
     }
 
-    /// Makes a switch depend on a boolean, adding the switch if it is missing. Returns the value that the command stated: `true`,
-    /// unless it states `false`.
+    /// Makes a switch depend on a boolean, or adds it. Returns the command's value: `true`, unless it states `false`.
     pub fn switch(&mut self, argument: &Argument, spelled: &str, parameter: &str) -> Option<Given> {
         let placeholder = template(format!("{{{parameter}?{spelled}}}"));
         let is_boolean = |text: &str| truth(text).is_some();
@@ -221,13 +219,8 @@ fn write(text: &str) -> Result<String, Unwritable> {
 }
 
 fn rendered<'w>(words: impl IntoIterator<Item = &'w str>, settings: &Settings) -> Vec<String> {
-    let step = StepTemplate {
-        command: words.into_iter().map(Template::parse).collect(),
-        env: Vec::new(),
-        cwd: Path::new(".").to_owned(),
-        files: Vec::new(),
-        apply: Apply::default(),
-    };
+    let command = words.into_iter().map(Template::parse).collect();
+    let step = StepTemplate { command, env: Vec::new(), cwd: ".".into(), files: Vec::new(), apply: Apply::default() };
     step.render(settings, Path::new("gputune"), Path::new(".")).command
 }
 

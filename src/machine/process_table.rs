@@ -71,8 +71,7 @@ pub(crate) fn numbers(list: &str) -> BTreeSet<u32> {
     list.trim().split(',').filter_map(range).flatten().collect()
 }
 
-/// Returns the start time of a process in clock ticks since boot (field 22 of `/proc/PID/stat`, proc(5)). It
-/// distinguishes the process from a later process with the same number.
+/// Returns a process's start in clock ticks since boot (proc(5)); a later process with its number has another.
 pub(crate) fn started(pid: u32) -> Option<u64> {
     const START_TIME: usize = 22;
     Stat::of(pid)?.number(START_TIME)
@@ -98,8 +97,7 @@ pub(crate) fn parent(pid: u32) -> Option<u32> {
     parent_and_state(pid).map(|(parent, _)| parent)
 }
 
-/// Returns the ids of a process, from the outermost PID namespace to its own (`NSpid` in `/proc/PID/status`, proc(5);
-/// since Linux 4.1).
+/// Returns the ids of a process, from the outermost PID namespace to its own (`NSpid` in `status`, proc(5), Linux 4.1).
 pub(crate) fn numbers_inside(pid: u32) -> Vec<u32> {
     let status = status(pid).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();

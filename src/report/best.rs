@@ -241,8 +241,7 @@ impl BestReport {
         compute.into_iter().chain(memory).chain(traces).chain(rates).collect()
     }
 
-    /// Returns the report without secrets in its command, for files that users share. The command without secrets may
-    /// not run.
+    /// Returns the report without secrets in its command, for files that users share. The command may then not run.
     #[must_use]
     pub fn for_sharing(&self) -> Self {
         Self { command: self.command.as_deref().map(redacted), ..self.clone() }
@@ -294,7 +293,6 @@ impl BestReport {
     }
 }
 
-/// Returns true if a folder is the current directory.
 fn is_here(folder: &str) -> bool {
     std::env::current_dir().is_ok_and(|here| here == Path::new(folder))
 }
@@ -306,6 +304,7 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
     let other = |entry: &Ranked| Other { config: study.settings(&entry.config), throughput: throughput(study, entry) };
     let searched = study.history.count_searched();
     let number = |metric: &str| study.objective.estimate_of(metric, measurement).map(|number| number.value);
+    let rival = best.baseline.as_ref().filter(|rival| rival.config != *config);
     Some(BestReport {
         config: study.settings(config),
         command: None,
@@ -313,11 +312,7 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         edits: None,
         cwd: None,
         throughput: throughput(study, &best.winner),
-        objective: Optimized {
-            metric: study.objective.metric().to_owned(),
-            direction: study.objective.direction(),
-            estimate: *estimate,
-        },
+        objective: optimized(&Goal::new(study.objective.metric(), study.objective.direction()), *estimate),
         parts: parts(study, &best.winner),
         front: front(study),
         baseline: best.baseline.as_ref().map(other),
@@ -345,11 +340,7 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         compute: Compute::of(measurement, None, None),
         gpus: measurement.machine.gpus.clone(),
         trace: Trace::of(study, config),
-        baseline_trace: best
-            .baseline
-            .as_ref()
-            .filter(|other| other.config != *config)
-            .and_then(|other| Trace::of(study, &other.config)),
+        baseline_trace: rival.and_then(|rival| Trace::of(study, &rival.config)),
         numerics: measurement.numerics.clone(),
         is_unstable: measurement.timing.is_unstable,
         outliers: measurement.timing.outliers.clone(),
@@ -389,15 +380,10 @@ fn front(study: &Study) -> Vec<FrontReport> {
     if !study.objective.is_pareto() {
         return Vec::new();
     }
+    let goals = study.objective.goals();
     let member = |member: OnFront| FrontReport {
         config: study.settings(&member.config),
-        metrics: study
-            .objective
-            .goals()
-            .iter()
-            .zip(&member.numbers)
-            .map(|(goal, number)| optimized(goal, *number))
-            .collect(),
+        metrics: goals.iter().zip(&member.numbers).map(|(goal, number)| optimized(goal, *number)).collect(),
         peak_memory_bytes: member.measurement.memory.peak_bytes,
         rounds: member.rounds,
         is_recommended: member.is_recommended,

@@ -39,8 +39,7 @@ pub struct Bottleneck {
     /// The time of each branch for the baseline and for the best config.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub account: Vec<Spending>,
-    /// The work that the account covers: `1,000 samples`, or `1,000 steps` if samples are not counted. Empty without an
-    /// account.
+    /// The work that the account covers: `1,000 samples`, else `1,000 steps`. Empty without an account.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub account_of: String,
 }
@@ -65,7 +64,6 @@ impl HeldBack {
         self.title.split_once(": ").map_or(self.title.as_str(), |(_, name)| name)
     }
 
-    /// Returns the bottleneck in words, with its confidence.
     fn with_confidence(&self) -> String {
         format!("{} ({})", self.name(), self.how_sure())
     }
@@ -78,7 +76,6 @@ impl HeldBack {
         }
     }
 
-    /// Returns the line of the script that causes the bottleneck, in words.
     fn place(&self) -> Option<String> {
         self.lines.first().map(|line| format!("in {line}"))
     }
@@ -137,8 +134,7 @@ impl Bottleneck {
         labelled("limit", texts)
     }
 
-    /// Returns the two most important lines: one about the bottlenecks, and one about the place in the script and what
-    /// helps.
+    /// Returns the two most important lines: one about bottlenecks, and one about the place in the script and remedies.
     pub(super) fn brief_lines(&self) -> Vec<String> {
         let limit = match (&self.was, &self.is) {
             (Some(was), Some(is)) if was.cause == is.cause => format!("before and now: {}", is.with_worth()),
@@ -157,8 +153,7 @@ impl Bottleneck {
         };
         let is = self.is.as_ref();
         let help = is.and_then(HeldBack::help).map(|help| format!("to go faster: {}", short(&help)));
-        // If the best config's run shows no place in the script, the baseline's run may show it, if both have the same
-        // cause.
+        // If the best config's run has no place in the script, the baseline's run may, if the cause is the same.
         let was = self.was.as_ref().filter(|was| is.is_none_or(|is| is.cause == was.cause));
         let second = match (is.and_then(HeldBack::place).or_else(|| was?.place()), help) {
             (Some(place), help) => Some(fitting(place, help.map(|help| format!("; {help}")))),
@@ -199,24 +194,20 @@ pub struct Spending {
 }
 
 impl Spending {
-    /// Returns the rows of the account, and the work that they cover. The first row takes the most time of the best
-    /// config.
+    /// Returns the rows of the account, and the work that they cover. The first row is the largest of the best config.
     ///
-    /// Returns `None` if the baseline is the best config, if one of the two has no account, or if only one counts
-    /// samples.
+    /// Returns `None` if the baseline is the best config, one of the two has no account, or only one counts samples.
     pub(super) fn of(study: &Study) -> Option<(Vec<Self>, &'static str)> {
         let (best, baseline) = (study.best()?, study.baseline.as_ref()?);
         if best.winner.config == *baseline {
             return None;
         }
-        let (was, work) =
-            study.history.of(baseline).find_map(|trial| spent(study, baseline, trial.outcome.measurement()?))?;
+        let (was, work) = study.history.of(baseline).find_map(|it| spent(study, baseline, it.outcome.measurement()?))?;
         let (is, work_now) = spent(study, &best.winner.config, &best.winner.measurement)?;
         if work != work_now {
             return None;
         }
-        let of =
-            |all: &[(String, f64)], name: &str| all.iter().find(|(known, _)| known == name).map_or(0.0, |(_, s)| *s);
+        let of = |all: &[(String, f64)], name: &str| all.iter().find(|(own, _)| own == name).map_or(0.0, |(_, s)| *s);
         let mut names: Vec<&String> = was.iter().chain(&is).map(|(name, _)| name).collect();
         names.sort_unstable();
         names.dedup();
@@ -240,8 +231,7 @@ impl Spending {
         Some(format!("the next factor is in {}: {share:.0} % of the remaining time", next.branch))
     }
 
-    /// Returns the lines for the terminal. Each line begins with a label or spaces, ten characters wide. `work` is the
-    /// work that the rows cover.
+    /// Returns lines for the terminal, each with a label or spaces of ten characters; `work` is the work of the rows.
     pub(super) fn lines(rows: &[Self], work: &str) -> Vec<String> {
         let Some(next) = Self::next(rows) else { return Vec::new() };
         let title = format!("of {work}");
@@ -256,8 +246,7 @@ impl Spending {
 /// The smallest share of an account that is shown: 0.5%.
 const LEAST: f64 = 0.005;
 
-/// Returns the seconds of each branch, and the work that takes them: a thousand samples, or a thousand steps if samples
-/// are not counted.
+/// Returns the seconds of each branch, and the work that takes them: a thousand samples, or else a thousand steps.
 fn spent(study: &Study, config: &Config, measurement: &Measurement) -> Option<(Vec<(String, f64)>, &'static str)> {
     let settings = study.settings(config);
     let evidence = diagnosis::evidence_of(&study.space, &settings, measurement, Around::default());
@@ -326,16 +315,12 @@ mod tests {
             "          to go faster: use a faster device, or more devices; settings alone will not help much",
         ];
         assert_eq!(limit(&loader, &compute), expected);
-        assert_eq!(
-            limit(&loader, &unknown)[0],
-            "limit     now: data starvation for an unknown reason (high confidence)"
-        );
+        let expected = "limit     now: data starvation for an unknown reason (high confidence)";
+        assert_eq!(limit(&loader, &unknown)[0], expected);
         let tenant = titled("another tenant: other programs on the same cores", &[]);
         let tenant = HeldBack { worth: None, sureness: 0.1, ..tenant };
-        assert_eq!(
-            limit(&tenant, &tenant)[0],
-            "limit     before and now: other programs on the same cores (low confidence)"
-        );
+        let expected = "limit     before and now: other programs on the same cores (low confidence)";
+        assert_eq!(limit(&tenant, &tenant)[0], expected);
         let known = HeldBack { lines: vec!["train.py:31 `burn(15)`: 78 % of a step".to_owned()], ..compute.clone() };
         assert_eq!(limit(&loader, &known)[1], "          in train.py:31 `burn(15)`: 78 % of a step");
         for (was, is) in [(&loader, &unknown), (&unknown, &loader), (&compute, &known)] {

@@ -43,9 +43,7 @@ impl Care {
                 None => care.failing_s += trial.elapsed.as_secs_f64(),
             }
             // A round measures a config whose probe was already counted.
-            let Some(measurement) = trial.outcome.measurement().filter(|run| run.round.is_none()) else {
-                continue;
-            };
+            let Some(measurement) = trial.outcome.measurement().filter(|run| run.round.is_none()) else { continue };
             if let Some(saved) = measurement.timing.saved_seconds.filter(|saved| *saved > 0.0) {
                 care.stopped_early += 1;
                 care.saved_s += saved;
@@ -69,13 +67,8 @@ impl Care {
         const SHORTEST: f64 = 0.1;
         let spent = self.spent?;
         let others = [("failing", self.failing_s), ("thinking", self.thinking_s)];
-        let shown: Vec<String> = spent
-            .parts()
-            .into_iter()
-            .chain(others)
-            .filter(|(_, seconds)| *seconds >= SHORTEST)
-            .map(|(what, seconds)| format!("{} {what}", show_seconds(seconds)))
-            .collect();
+        let long = spent.parts().into_iter().chain(others).filter(|(_, seconds)| *seconds >= SHORTEST);
+        let shown: Vec<String> = long.map(|(what, seconds)| format!("{} {what}", show_seconds(seconds))).collect();
         let live = match self.live {
             0 => String::new(),
             1 => "; 1 probe was measured in a process that trained before".to_owned(),

@@ -1,8 +1,7 @@
 //! Compares two studies: the best config of each, and each config that both measured.
 //!
-//! The studies were measured independently, so their errors are independent. On a logarithmic scale, half the width of
-//! a ratio's interval is the root of the summed squares of both relative half-widths (propagation of uncertainty, JCGM
-//! 100:2008, 5.1.2).
+//! The studies were measured independently, so their errors are too. On a logarithmic scale, half the width of a
+//! ratio's interval is the root of the summed squares of both relative half-widths (JCGM 100:2008, 5.1.2).
 
 use std::collections::HashMap;
 
@@ -43,7 +42,6 @@ pub struct Comparison {
     pub(super) differences: Vec<String>,
 }
 
-/// One of the two studies, in numbers.
 #[derive(Debug, Serialize)]
 pub(super) struct SideReport {
     pub(super) name: String,
@@ -61,7 +59,6 @@ pub(super) struct SideReport {
     pub(super) over_baseline: Option<Estimate>,
 }
 
-/// The best config of a study.
 #[derive(Debug, Serialize)]
 pub(super) struct BestOfSide {
     pub(super) config: Settings,
@@ -114,10 +111,8 @@ pub(super) struct Lost {
     pub(super) reason: String,
 }
 
-/// The version of the JSON format.
 const FORMAT: u32 = 1;
 
-/// A config's numbers in one study.
 struct Entry {
     config: Settings,
     estimate: Estimate,
@@ -161,12 +156,9 @@ impl Comparison {
         };
         let is_sure = matches!(change(ratio), Change::Worse | Change::Unknown);
         (is_sure && ratio.value < 1.0 - most).then(|| {
-            format!(
-                "the best of B is {:.1} % worse than the best of A in {}, but at most {:.1} % are allowed",
-                (1.0 - ratio.value) * 100.0,
-                self.goal.metric,
-                most * 100.0
-            )
+            let (by, most, metric) = ((1.0 - ratio.value) * 100.0, most * 100.0, &self.goal.metric);
+            let worse = format!("{by:.1} % worse than the best of A in {metric}");
+            format!("the best of B is {worse}, but at most {most:.1} % are allowed")
         })
     }
 }
@@ -181,7 +173,6 @@ fn goal_of(a: &Study, b: &Study) -> Goal {
     known.unwrap_or_else(|| Goal::new("throughput", Direction::Maximize))
 }
 
-/// Returns the parameters that both spaces have.
 fn shared_names(a: &Study, b: &Study) -> Vec<String> {
     let names = a.space.parameters().iter().map(Parameter::name);
     names.filter(|name| b.space.parameter_index(name).is_some()).map(str::to_owned).collect()
@@ -192,8 +183,7 @@ fn restricted(settings: &Settings, names: &[String]) -> Settings {
     kept.collect()
 }
 
-/// Returns the value of each config, reduced to the parameters that both studies have. If several configs become equal,
-/// the best counts.
+/// Returns each config's value, reduced to the shared parameters. If several configs become equal, the best counts.
 fn entries(study: &Study, goal: &Goal, shared: &[String]) -> Vec<Entry> {
     let is_own = study.objective.goals().len() == 1 && study.objective.metric() == goal.metric;
     let all: Vec<(Settings, Estimate)> = if is_own {
@@ -236,10 +226,8 @@ fn times_better(direction: Direction, a: Estimate, b: Estimate) -> Option<Estima
     let value = better.value / worse.value;
     let halves = a.relative_half_width().zip(b.relative_half_width());
     let half = halves.map(|(a, b)| a.hypot(b)).filter(|half| half.is_finite());
-    let ratio = half.map_or_else(
-        || Estimate::point(value),
-        |half| Estimate::interval(value, value * (-half).exp(), value * half.exp()),
-    );
+    let within = |half: f64| Estimate::interval(value, value * (-half).exp(), value * half.exp());
+    let ratio = half.map_or_else(|| Estimate::point(value), within);
     value.is_finite().then_some(ratio)
 }
 
@@ -284,11 +272,9 @@ fn side(side: &Side<'_>, metric: &str) -> SideReport {
 }
 
 fn marks(config: &Settings, sides: [(&Study, &SideReport); 2], shared: &[String]) -> Vec<&'static str> {
-    let is_baseline = |study: &Study| {
-        study.baseline.as_ref().is_some_and(|baseline| restricted(&study.settings(baseline), shared) == *config)
-    };
-    let is_best =
-        |report: &SideReport| report.best.as_ref().is_some_and(|best| restricted(&best.config, shared) == *config);
+    let is_baseline =
+        |of: &Study| of.baseline.as_ref().is_some_and(|it| restricted(&of.settings(it), shared) == *config);
+    let is_best = |it: &SideReport| it.best.as_ref().is_some_and(|own| restricted(&own.config, shared) == *config);
     let mut marks = Vec::new();
     match sides.map(|(_, report)| is_best(report)) {
         [true, true] => marks.push("best of both"),
@@ -339,12 +325,8 @@ fn differences(a: &Side<'_>, b: &Side<'_>) -> Vec<String> {
         match theirs.iter().find(|other| other.name() == parameter.name()) {
             None => found.push(format!("only A has the parameter {}", parameter.name())),
             Some(other) if other.summary() != parameter.summary() => {
-                found.push(format!(
-                    "{} is {} in A and {} in B",
-                    parameter.name(),
-                    parameter.summary(),
-                    other.summary()
-                ));
+                let (name, a, b) = (parameter.name(), parameter.summary(), other.summary());
+                found.push(format!("{name} is {a} in A and {b} in B"));
             }
             Some(_) => {}
         }
@@ -354,8 +336,7 @@ fn differences(a: &Side<'_>, b: &Side<'_>) -> Vec<String> {
     if shared_names(study_a, study_b).len() < ours.len().max(theirs.len()) {
         found.push("configs are compared by their shared parameters; if several match, the best counts".to_owned());
     }
-    let goals =
-        |study: &Study| study.objective.goals().iter().map(|goal| goal.metric.clone()).collect::<Vec<_>>().join(", ");
+    let goals = |of: &Study| of.objective.goals().iter().map(|goal| goal.metric.clone()).collect::<Vec<_>>().join(", ");
     if goals(study_a) != goals(study_b) {
         found.push(format!("A was searched for {} and B for {}", goals(study_a), goals(study_b)));
     }

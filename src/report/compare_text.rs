@@ -8,14 +8,11 @@ use super::gpus::gpu_summary;
 use super::layout::{Column, lay_out};
 use super::row::{shown_metric, shown_ratio};
 use super::screen::{Screen, Tone, wrap};
-use crate::model::{
-    Direction, Estimate, Measurement,
-    quantity::{show_bytes, show_duration},
-};
+use crate::model::quantity::{show_bytes, show_duration};
+use crate::model::{Direction, Estimate, Measurement};
 
 /// The most rows of a table.
 const ROWS: usize = 24;
-
 /// The most lost configs in the list.
 const LOST: usize = 6;
 
@@ -45,14 +42,15 @@ fn bullet(note: &str, columns: usize) -> Vec<String> {
 
 /// Returns the facts about both sides, as rows to compare.
 pub(super) fn rows(comparison: &Comparison) -> Vec<(&'static str, [String; 2])> {
-    let both =
-        |text: &dyn Fn(&SideReport) -> String| [text(&comparison.a), text(&comparison.b)].map(|text| plain(&text));
+    let both = |text: &dyn Fn(&SideReport) -> String| [text(&comparison.a), text(&comparison.b)].map(|it| plain(&it));
     let best = |text: &dyn Fn(&BestOfSide) -> String| {
         both(&|side| side.best.as_ref().map_or_else(|| "nothing feasible".to_owned(), text))
     };
     let duration = |side: &SideReport| {
         show_duration(std::time::Duration::try_from_secs_f64(side.elapsed_s.max(0.0)).unwrap_or_default())
     };
+    let waits = |share: f64| format!("waits {:.0} % of a step", share * 100.0);
+    let of_it = |ratio| format!("the best is {} of it", shown_ratio(ratio));
     let mut rows = vec![
         ("search", both(&|side| side.name.clone())),
         ("device", both(&|side| side.device.clone())),
@@ -63,17 +61,9 @@ pub(super) fn rows(comparison: &Comparison) -> Vec<(&'static str, [String; 2])> 
         ("best", best(&|best| best.config.line())),
         ("", best(&|best| best.estimate.map_or_else(String::new, |it| shown(comparison, it, &best.unit)))),
         ("memory", best(&|best| memory(best))),
-        (
-            "data",
-            best(&|best| best.data_wait.map_or_else(String::new, |it| format!("waits {:.0} % of a step", it * 100.0))),
-        ),
+        ("data", best(&|best| best.data_wait.map_or_else(String::new, waits))),
         ("GPU", best(&|best| gpu_summary(&best.gpus).join("; "))),
-        (
-            "baseline",
-            both(&|side| {
-                side.over_baseline.map_or_else(String::new, |ratio| format!("the best is {} of it", shown_ratio(ratio)))
-            }),
-        ),
+        ("baseline", both(&|side| side.over_baseline.map_or_else(String::new, of_it))),
     ];
     let is_needed = |name: &str, [a, b]: &[String; 2]| {
         let says_nothing = |text: &String| text.is_empty() || text == "nothing feasible";
@@ -150,8 +140,7 @@ pub(super) fn word(change: Change) -> (&'static str, Tone) {
     }
 }
 
-/// Returns the configs to show, and the number of hidden configs. If there are too many, the largest gains and the
-/// largest losses are shown.
+/// Returns the configs to show, the largest gains and losses if there are too many, and the number of hidden configs.
 pub(super) fn most_changed(configs: &[Both]) -> (Vec<&Both>, usize) {
     if configs.len() <= ROWS {
         return (configs.iter().collect(), 0);
@@ -169,17 +158,13 @@ fn configs(comparison: &Comparison, screen: Screen) -> String {
         names.extend(both.config.iter().map(|(name, _)| name).filter(|name| !names.contains(name)).collect::<Vec<_>>());
     }
     let values = |name: &str| {
-        let mut values: Vec<String> = comparison
-            .configs
-            .iter()
-            .map(|both| both.config.get(name).map(ToString::to_string).unwrap_or_default())
-            .collect();
+        let value = |both: &Both| both.config.get(name).map(ToString::to_string).unwrap_or_default();
+        let mut values: Vec<String> = comparison.configs.iter().map(value).collect();
         values.sort_unstable();
         values.dedup();
         u32::try_from(values.len()).unwrap_or(MOST)
     };
-    let same: Vec<&str> =
-        names.iter().copied().filter(|name| comparison.configs.len() > 1 && values(name) == 1).collect();
+    let same: Vec<_> = names.iter().copied().filter(|name| comparison.configs.len() > 1 && values(name) == 1).collect();
     names.retain(|name| !same.contains(name));
     let mut columns = vec![Column::new("B to A", false, 0), Column::new("", false, 0)];
     columns.extend(names.iter().map(|name| Column::new(plain(name), true, MOST.saturating_sub(values(name)).max(2))));
@@ -190,8 +175,7 @@ fn configs(comparison: &Comparison, screen: Screen) -> String {
     for both in &shown {
         let (word, tone) = word(both.change);
         let mut cells = vec![(shown_ratio(both.ratio), Tone::Plain), (word.to_owned(), tone)];
-        let value =
-            |name: &&str| both.config.get(name).map_or_else(|| "-".to_owned(), |value| plain(&value.to_string()));
+        let value = |name: &&str| both.config.get(name).map_or_else(|| "-".to_owned(), |it| plain(&it.to_string()));
         cells.extend(names.iter().map(|name| (value(name), Tone::Plain)));
         cells.extend([both.a, both.b].map(|estimate| (self::shown(comparison, estimate, ""), Tone::Plain)));
         cells.push((both.marks.join(", "), Tone::Note));
@@ -225,12 +209,8 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
         notes.push("no config was measured in both".to_owned());
     }
     for lost in comparison.lost.iter().take(LOST) {
-        notes.push(plain(&format!(
-            "{} was measured, but not in {}: {}",
-            lost.config.line(),
-            lost.failed_in,
-            lost.reason
-        )));
+        let (config, side, why) = (lost.config.line(), lost.failed_in, &lost.reason);
+        notes.push(plain(&format!("{config} was measured, but not in {side}: {why}")));
     }
     if comparison.lost.len() > LOST {
         notes.push(format!("{} more configs failed in one alone: see --format json", comparison.lost.len() - LOST));

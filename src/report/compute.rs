@@ -2,10 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::machine::{
-    Ceilings,
-    ceilings::{PerSecond, published},
-};
+use crate::machine::Ceilings;
+use crate::machine::ceilings::{PerSecond, published};
 use crate::model::{Measurement, Precision, quantity::show_number};
 
 /// The floating-point operations of a config, compared with the GPU's rate in matrix products.
@@ -116,10 +114,8 @@ mod tests {
         let ceilings = Ceilings { measured: BTreeMap::from([(Kind::MatmulBf16, ceiling)]), ..Ceilings::default() };
         let compute = Compute::of(&measured(4e13, 0.1), Some(Precision::Bf16), Some(&ceilings)).unwrap();
         assert_eq!(compute.share, Some(0.5));
-        assert_eq!(
-            compute.line(),
-            "compute   400 TFLOP/s, 50.0 % of what this GPU reached in bf16 products (800 TFLOP/s)"
-        );
+        let expected = "compute   400 TFLOP/s, 50.0 % of what this GPU reached in bf16 products (800 TFLOP/s)";
+        assert_eq!(compute.line(), expected);
         let unknown = Compute::of(&measured(4e13, 0.1), Some(Precision::Fp8), Some(&ceilings)).unwrap();
         assert_eq!((unknown.share, unknown.line().as_str()), (None, "compute   400 TFLOP/s"));
         let baseline = Compute::of(&measured(1e13, 0.1), Some(Precision::Bf16), Some(&ceilings));

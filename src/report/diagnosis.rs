@@ -14,10 +14,8 @@ use super::screen::{Page, pairs};
 use crate::diagnosis::{
     Account, Basis, Diagnosed, Differential, Evidence, Examined, Opening, Ran, Verdict, Worth, host_lines,
 };
-use crate::model::{
-    Metric,
-    quantity::{show_bytes, show_count, show_duration, show_number, show_seconds},
-};
+use crate::model::Metric;
+use crate::model::quantity::{show_bytes, show_count, show_duration, show_number, show_seconds};
 
 /// The text around a diagnosis on the screen.
 #[derive(Debug, Clone, Copy)]
@@ -48,20 +46,15 @@ pub fn diagnosis_text(examined: &Examined, occasion: &Occasion<'_>) -> String {
     page.line("device", occasion.device);
     page.line("measured", &measured(evidence));
     page.unless_empty("samples", &samples(evidence).unwrap_or_default());
-    for flaw in flaws(evidence) {
-        page.line("warning", &flaw);
-    }
-    for (label, content) in Account::of(evidence).iter().flat_map(bar::account_lines) {
-        page.line(label, &content);
-    }
+    flaws(evidence).iter().for_each(|flaw| page.line("warning", flaw));
+    let account = Account::of(evidence);
+    account.iter().flat_map(bar::account_lines).for_each(|(label, content)| page.line(label, &content));
     let parts = parts(evidence);
     if !parts.is_empty() {
         page.line("a step", &bar::drawn(&parts, columns.saturating_sub(INDENT)));
         page.line("", &pairs(&bar::legend(&parts), columns.saturating_sub(INDENT)));
     }
-    for (label, content) in device_lines(evidence) {
-        page.line(label, &content);
-    }
+    device_lines(evidence).iter().for_each(|(label, content)| page.line(label, content));
     page.unless_empty("ceiling", &ceiling(evidence).unwrap_or_default());
     page.unless_empty("ranks", &exchange(evidence).unwrap_or_default());
     page.add("");
@@ -130,8 +123,7 @@ fn samples(evidence: &Evidence) -> Option<String> {
 
 fn device_lines(evidence: &Evidence) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
-    let share =
-        |metric: Metric, words: &str| evidence.gpu(metric).map(|share| format!("{words} {:.0} %", share * 100.0));
+    let share = |metric: Metric, words: &str| evidence.gpu(metric).map(|it| format!("{words} {:.0} %", it * 100.0));
     let told: Vec<String> = [
         share(Metric::GpuBusy, "busy"),
         share(Metric::SmActive, "SM activity"),
@@ -160,11 +152,8 @@ fn ceiling(evidence: &Evidence) -> Option<String> {
     let (best, differential) = best_measured(evidence)?;
     let rate = evidence.rate()?.value;
     let share = (rate / best).min(1.0) * 100.0;
-    Some(format!(
-        "{share:.0} % of the measured ceiling, {} ({})",
-        evidence.shown_rate(best.max(rate)),
-        differential.row().label
-    ))
+    let (ceiling, label) = (evidence.shown_rate(best.max(rate)), differential.row().label);
+    Some(format!("{share:.0} % of the measured ceiling, {ceiling} ({label})"))
 }
 
 /// Returns the cost of the communication between ranks, in a job with several ranks.
@@ -211,8 +200,7 @@ fn verdict_lines(examined: &Examined, page: &mut Page) {
         "also",
         others.map(|other| {
             let worth = other.found.worth.times.map_or_else(String::new, |times| format!(", worth up to {times:.1}x"));
-            let why =
-                other.found.clues.iter().max_by(|a, b| a.weight.total_cmp(&b.weight)).map_or("", |clue| &clue.text);
+            let why = other.found.clues.iter().max_by(|a, b| a.weight.total_cmp(&b.weight)).map_or("", |it| &it.text);
             format!("{}{worth}: {why}", other.cause.title)
         }),
     );
@@ -278,9 +266,7 @@ fn probes(examined: &Examined, page: &mut Page) {
     }
     let elapsed = show_duration(examined.elapsed.max(Duration::from_millis(1)));
     page.line("probes", &format!("{}; {elapsed}", ran.join(", ")));
-    for reason in failed {
-        page.line("failed", &reason);
-    }
+    failed.iter().for_each(|reason| page.line("failed", reason));
     let left_out: Vec<String> =
         left_out.into_iter().map(|(reason, labels)| format!("{} ({reason})", labels.join(", "))).collect();
     page.unless_empty("not run", &left_out.join("; "));
@@ -358,9 +344,8 @@ mod tests {
                 let text = screen(evidence.clone(), columns);
                 let wrapped = text.lines().filter(|line| !line.starts_with("next"));
                 let widest = wrapped.map(|line| line.chars().count()).max().unwrap_or(0);
-                assert!(
-                    text.contains("next        gputune diagnose --write gputune.toml -- python train.py --epochs 1\n")
-                );
+                let next = "next        gputune diagnose --write gputune.toml -- python train.py --epochs 1\n";
+                assert!(text.contains(next));
                 assert!(widest <= columns, "{widest} of {columns}:\n{text}");
             }
             assert!(screen(evidence, 80).lines().count() <= 42);

@@ -1,5 +1,4 @@
-//! Describes the end of a search in words: the winner, the comparison with the baseline, the number of configs tried, and unverified
-//! settings.
+//! Describes the end of a search: the winner against the baseline, the number of configs, and unverified settings.
 
 use std::time::Duration;
 
@@ -12,10 +11,8 @@ use super::row::{
     is_vague, shown_gain, shown_metric, shown_numerics, shown_ratio, shown_result, shown_settings, shown_together,
 };
 use super::screen::{fitting, labelled};
-use crate::model::{
-    Config, Direction, Estimate, Measurement, Outcome, Parameter, Trial, arrival,
-    quantity::{show_bytes, show_duration, show_number, show_seconds},
-};
+use crate::model::quantity::{show_bytes, show_duration, show_number, show_seconds};
+use crate::model::{Config, Direction, Estimate, Measurement, Outcome, Parameter, Trial, arrival};
 use crate::probe::stats;
 use crate::search::{Alternatives, Best, Ranked, StopReason, Study, Trend, Verdict};
 
@@ -113,7 +110,6 @@ pub(super) fn no_config_is_faster(study: &Study, best: &Best) -> String {
 
 /// Why a search tried few configs.
 struct Few {
-    /// The mean time of a probe.
     probe_s: f64,
     /// The mean time of a probe before its first step.
     start_s: f64,
@@ -152,8 +148,7 @@ impl Few {
     }
 }
 
-/// Returns lines about the exchange between ranks, and settings that are unchanged, unverified or without a difference;
-/// without details, only the unverified settings.
+/// Returns lines about the exchange between ranks and about settings; without details, only about unverified settings.
 fn settings_lines(study: &Study, best: &Best, has_details: bool) -> Vec<String> {
     let settings = study.settings(&best.winner.config);
     let unverified = arrival::unverified(&study.space, &settings, &best.winner.measurement);
@@ -184,14 +179,10 @@ const SAME_SIZE: f64 = 0.01;
 /// differ only in this parameter. Nothing changed if both configs report the same fact for the setting, have equal
 /// samples per step and peak memory, and have throughputs whose intervals overlap.
 pub(super) fn without_difference(study: &Study) -> Vec<String> {
-    let measured: Vec<(&Trial, &Measurement)> = study
-        .history
-        .trials()
-        .iter()
-        .map(AsRef::as_ref)
-        .filter(|trial: &&Trial| !trial.purpose.is_repeated() && !trial.config.is_as_it_is())
-        .filter_map(|trial| Some((trial, trial.outcome.measurement()?)))
-        .collect();
+    let is_own = |trial: &&Trial| !trial.purpose.is_repeated() && !trial.config.is_as_it_is();
+    let trials = study.history.trials().iter().map(AsRef::as_ref).filter(is_own);
+    let measured = trials.filter_map(|trial| Some((trial, trial.outcome.measurement()?)));
+    let measured: Vec<(&Trial, &Measurement)> = measured.collect();
     let pairs = || {
         let each = measured.iter().enumerate();
         each.flat_map(|(at, first)| measured[at + 1..].iter().map(move |second| (first, second)))
@@ -212,8 +203,7 @@ fn differ_in(parameter: usize, a: &Config, b: &Config) -> bool {
 
 fn are_alike(fact: Option<&str>, a: &Measurement, b: &Measurement) -> bool {
     let of_both = |read: fn(&Measurement) -> Option<f64>| read(a).zip(read(b));
-    let is_same =
-        |pair: Option<(f64, f64)>| pair.is_none_or(|(a, b)| (a - b).abs() <= SAME_SIZE * a.abs().max(b.abs()));
+    let is_same = |two: Option<(f64, f64)>| two.is_none_or(|(a, b)| (a - b).abs() <= SAME_SIZE * a.abs().max(b.abs()));
     let memory = |m: &Measurement| m.memory.peak_bytes.map(|bytes| bytes as f64);
     fact.is_none_or(|fact| a.facts.get(fact) == b.facts.get(fact))
         && is_same(of_both(|m| m.timing.samples_per_step))
@@ -280,8 +270,7 @@ fn head_lines(study: &Study, has_details: bool) -> Vec<String> {
     std::iter::once(why).chain(first).collect()
 }
 
-/// Says how many probes and rounds a search had, how long they took, and why it ended. `few` explains why it tried few
-/// configs.
+/// Says how many probes and rounds a search had, how long they took, and why it ended or, by `few`, tried few configs.
 fn tried_line(study: &Study, first_run: Option<Duration>, few: Option<&Few>) -> String {
     let searched = study.history.count_searched();
     let configs = if searched == 1 { "1 config".to_owned() } else { format!("{searched} configs") };
@@ -300,10 +289,8 @@ fn tried_line(study: &Study, first_run: Option<Duration>, few: Option<&Few>) -> 
 fn winner_lines(study: &Study, best: &Best, has_details: bool) -> Vec<String> {
     let number = |entry: &Ranked| shown_entry(study, entry);
     let Ranked { config, measurement, .. } = &best.winner;
-    let mut lines = vec![
-        format!("best      {}", study.settings(config).line()),
-        format!("          {}{}", number(&best.winner), memory_words(measurement)),
-    ];
+    let value = number(&best.winner) + &memory_words(measurement);
+    let mut lines = vec![format!("best      {}", study.settings(config).line()), format!("          {value}")];
     if has_details {
         lines.extend(host_words(&measurement.machine.host).map(|words| format!("          {words}")));
         let winner = study.settings(config);
@@ -315,7 +302,9 @@ fn winner_lines(study: &Study, best: &Best, has_details: bool) -> Vec<String> {
         }
         lines.extend(labelled("GPU", gpu_summary(&measurement.machine.gpus)));
     }
-    let numerics = measurement.numerics.as_ref().filter(|_| has_details || has_diverged(study));
+    // The winner's losses are worth a line if the losses of another config diverged.
+    let has_diverged = study.history.trials().iter().any(|trial| matches!(trial.outcome, Outcome::Diverged(_)));
+    let numerics = measurement.numerics.as_ref().filter(|_| has_details || has_diverged);
     lines.extend(numerics.map(|numerics| format!("numerics  {}", shown_numerics(numerics))));
     lines.extend(comparison_line(study, best, has_details));
     lines.extend(trend_words(study, best).map(|words| format!("trend     {words}")));
@@ -327,11 +316,6 @@ fn winner_lines(study: &Study, best: &Best, has_details: bool) -> Vec<String> {
     lines.extend(settings_lines(study, best, has_details));
     lines.extend(front_lines(study, best));
     lines
-}
-
-/// Returns true if the losses of a config diverged, so that the winner's losses are worth a line.
-fn has_diverged(study: &Study) -> bool {
-    study.history.trials().iter().any(|trial| matches!(trial.outcome, Outcome::Diverged(_)))
 }
 
 /// Formats the objective's value of a config, over all its trials.

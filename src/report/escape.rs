@@ -1,5 +1,4 @@
-//! Escapes foreign text in a report. Output of a command, a step or a device can then neither break nor extend the surrounding
-//! text.
+//! Escapes foreign text in a report: output of commands, steps and devices cannot break or extend the report's text.
 
 /// Escapes for a terminal, or for a single value: control characters, such as ESC and line breaks, become spaces.
 pub(super) fn plain(text: &str) -> String {
@@ -62,10 +61,7 @@ mod tests {
 
     #[test]
     fn a_fence_is_longer_than_what_it_holds() {
-        assert_eq!(
-            (fence("a"), fence("`a`"), fence("```a````b")),
-            ("```".to_owned(), "```".to_owned(), "`````".to_owned())
-        );
+        assert_eq!(["a", "`a`", "```a````b"].map(fence), ["```", "```", "`````"]);
     }
 
     #[test]

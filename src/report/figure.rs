@@ -23,7 +23,6 @@ pub(super) enum Drawing {
     Parallel(Parallel),
 }
 
-/// Points in a plane.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Points {
     pub(super) x: Axis,
@@ -41,8 +40,7 @@ pub(super) struct Axis {
     pub(super) label: String,
     pub(super) scale: Scale,
     pub(super) unit: Unit,
-    /// Numbers that are always written at the axis; if empty, the page chooses round numbers. For categories, the names
-    /// of 0, 1, 2 and so on.
+    /// Numbers that are always written at the axis; if empty, the page chooses. For categories, the names of 0, 1, 2...
     pub(super) ticks: Vec<Tick>,
 }
 
@@ -61,7 +59,6 @@ pub(super) enum Scale {
     Categories,
 }
 
-/// The unit in which numbers are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Unit {
@@ -84,7 +81,6 @@ pub(super) struct Series {
     pub(super) high: Vec<Option<f64>>,
 }
 
-/// A line from point to point.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Line {
     pub(super) label: String,
@@ -94,7 +90,6 @@ pub(super) struct Line {
     pub(super) y: Vec<f64>,
 }
 
-/// A horizontal line at one height.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Limit {
     pub(super) label: String,
@@ -163,7 +158,6 @@ impl Mark {
 pub(super) struct Bars {
     /// The axis of the lengths.
     pub(super) x: Axis,
-    /// The names of the parts.
     pub(super) parts: Vec<String>,
     pub(super) bars: Vec<Bar>,
 }
@@ -173,7 +167,6 @@ pub(super) struct Bar {
     pub(super) trial: u32,
     pub(super) mark: Mark,
     pub(super) label: String,
-    /// The length and the text of each part.
     pub(super) lengths: Vec<f64>,
     pub(super) texts: Vec<String>,
 }
@@ -199,7 +192,6 @@ pub(super) struct Strand {
 }
 
 impl Axis {
-    /// Makes an axis of numbers.
     pub(super) fn linear(label: impl Into<String>, unit: Unit) -> Self {
         Self { label: label.into(), scale: Scale::Linear, unit, ticks: Vec::new() }
     }
@@ -212,7 +204,6 @@ impl Axis {
 }
 
 impl Unit {
-    /// Formats a number with its unit.
     pub(super) fn shown(self, number: f64) -> String {
         use crate::model::quantity::{show_bytes, show_number, show_seconds};
         match self {

@@ -106,7 +106,6 @@ pub fn report_format(name: &str) -> Option<&'static ReportFormat> {
     REPORTS.iter().find(|format| format.name == name)
 }
 
-/// The name of the page in the folder of a search.
 const PAGE: &str = "report.html";
 
 /// Writes what a search prints at its end. The parts are the trials, the front if any, the best config with its speedup, why the
@@ -142,12 +141,8 @@ pub fn terminal(
 
 /// Writes a study as Markdown: the verdict with further facts about the best config, the command, and the table of trials.
 pub fn summary(study: &Study, device: &Device, name: &str, best: Option<&BestReport>) -> String {
-    let mut text = format!(
-        "# gputune: {}\n\nDevice: {} (driver: {})\n\n",
-        as_markdown(name),
-        as_markdown(&device.name),
-        as_markdown(&device.driver)
-    );
+    let [name, model, driver] = [name, device.name.as_str(), device.driver.as_str()].map(as_markdown);
+    let mut text = format!("# gputune: {name}\n\nDevice: {model} (driver: {driver})\n\n");
     let more: String = best.iter().flat_map(|best| best.more_lines()).map(|line| format!("\n{line}")).collect();
     let verdict = verdict(study) + &more;
     let around = fence(&verdict);
@@ -158,18 +153,13 @@ pub fn summary(study: &Study, device: &Device, name: &str, best: Option<&BestRep
     }
     front(study, &mut text);
     let names: Vec<&str> = study.space.parameters().iter().map(Parameter::name).collect();
-    let _ = writeln!(
-        text,
-        "| # | {} | {} | peak memory | left out |",
-        names.join(" | "),
-        as_markdown(&result_name(&study.objective))
-    );
+    let result = as_markdown(&result_name(&study.objective));
+    let _ = writeln!(text, "| # | {} | {result} | peak memory | left out |", names.join(" | "));
     let _ = writeln!(text, "|--:|{}---|--:|---|", "--:|".repeat(names.len()));
     for trial in sorted(study) {
         let settings = study.settings(&trial.config);
-        let values = names
-            .iter()
-            .map(|name| settings.get(name).map_or_else(|| "-".to_owned(), |value| as_markdown(&value.to_string())));
+        let value = |name: &&str| settings.get(name).map(|value| as_markdown(&value.to_string()));
+        let values = names.iter().map(|name| value(name).unwrap_or_else(|| "-".to_owned()));
         let memory = trial.outcome.measurement().and_then(|measurement| measurement.memory.peak_bytes);
         let _ = writeln!(
             text,
@@ -184,8 +174,7 @@ pub fn summary(study: &Study, device: &Device, name: &str, best: Option<&BestRep
     text
 }
 
-/// Writes the front as a separate table, then the heading of the table of trials. Writes nothing if the objective is no
-/// front.
+/// Writes the front as a separate table, then the heading of the table of trials; nothing if there is no front.
 fn front(study: &Study, text: &mut String) {
     if !study.objective.is_pareto() {
         return;
@@ -259,8 +248,7 @@ mod tests {
         study_with(rounds, |_| 1.0)
     }
 
-    /// Makes a study in which a larger batch with workers is faster, as these rounds show. In each round, `load` multiplies the
-    /// rate of that config.
+    /// Makes a study in which a larger batch with workers is faster. In each round, `load` multiplies its rate.
     fn study_with(rounds: u32, load: impl Fn(u32) -> f64) -> Study {
         let space = Space::new([
             Parameter::powers_of_two("batch_size", 32, 256),
@@ -271,8 +259,7 @@ mod tests {
         ])
         .unwrap();
         let config = |batch: i64, workers: i64| -> Config {
-            let settings: Settings =
-                [("batch_size", batch), ("workers", workers), ("prefetch", 2)].into_iter().collect();
+            let settings = Settings::from_iter([("batch_size", batch), ("workers", workers), ("prefetch", 2)]);
             let others = [("pin_memory", crate::model::Value::from(true)), ("precision", "bf16".into())];
             let all = settings.iter().map(|(name, value)| (name, value.clone())).chain(others);
             space.locate(&all.collect::<Settings>()).unwrap()

@@ -26,11 +26,9 @@ pub fn front_table(study: &Study, screen: impl Into<Screen>) -> String {
         // A narrow table leaves out parameters, but no metrics.
         let dispensable = if (1..=names).contains(&at) { 1 } else { 0 };
         let mut column = Column::new(plain(&header), at > 0, dispensable);
-        column.cells = spread(rows.len(), ROWS)
-            .into_iter()
-            .filter_map(|row| rows.get(row)?.get(at))
-            .map(|text| (plain(text), if text == "best" { Tone::Good } else { Tone::Plain }))
-            .collect();
+        let texts = spread(rows.len(), ROWS).into_iter().filter_map(|row| rows.get(row)?.get(at));
+        let tone = |text: &str| if text == "best" { Tone::Good } else { Tone::Plain };
+        column.cells = texts.map(|text| (plain(text), tone(text))).collect();
         column
     });
     let laid_out = lay_out(columns.collect(), screen);
@@ -49,7 +47,6 @@ pub fn front_table(study: &Study, screen: impl Into<Screen>) -> String {
     text
 }
 
-/// The rows of the front as text.
 pub(super) struct Rows {
     /// The number of parameters that differ.
     pub(super) names: usize,
@@ -66,9 +63,7 @@ impl Rows {
         let rows = front.iter().map(|member| {
             let settings = study.settings(&member.config);
             let mut row = vec![mark(study, member).to_owned()];
-            row.extend(
-                differing.iter().map(|name| settings.get(name).map_or_else(|| "-".to_owned(), ToString::to_string)),
-            );
+            row.extend(differing.iter().map(|it| settings.get(it).map_or_else(|| "-".to_owned(), ToString::to_string)));
             let numbers = study.objective.goals().iter().zip(&member.numbers);
             row.extend(numbers.map(|(goal, number)| shown_metric(&goal.metric, *number, &member.measurement)));
             row
@@ -114,8 +109,7 @@ fn spread(count: usize, most: usize) -> Vec<usize> {
     (0..most).map(|at| at * (count - 1) / (most - 1)).collect()
 }
 
-/// Returns a line that compares the best config with the baseline, and lines on the ends of the front. Empty with a
-/// single goal.
+/// Returns lines that compare the best config with the baseline and show the front's ends; empty with a single goal.
 pub(super) fn front_lines(study: &Study, best: &Best) -> Vec<String> {
     let mut lines = Vec::new();
     if study.objective.goals().len() < 2 {

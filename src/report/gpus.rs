@@ -1,14 +1,10 @@
-//! Describes the readings of the GPUs, each alone and all together, the parts of their memory, and notable readings of a probe's
-//! processes on the host.
+//! Describes the readings of the GPUs, the parts of their memory, and notable readings of a probe's processes.
 
 use serde::{Deserialize, Serialize};
 
 use super::escape::plain;
-use crate::model::{
-    GpuUse, Measurement, Metric, Reading, Readings, Source, Together,
-    metric::together,
-    quantity::{show_bytes, show_number},
-};
+use crate::model::quantity::{show_bytes, show_number};
+use crate::model::{GpuUse, Measurement, Metric, Reading, Readings, Source, Together, metric::together};
 
 /// The share of time from which a power limit is mentioned: a round number.
 const HELD_BACK: f64 = 0.1;
@@ -40,8 +36,7 @@ pub(super) fn gpu_summary(gpus: &[GpuUse]) -> Vec<String> {
         return Vec::new();
     }
     let count = if gpus.len() > 1 { format!("{} together: ", gpus.len()) } else { String::new() };
-    let power =
-        together(gpus, Metric::Power).map(|power| format!(", {} W", show_number(power.mean))).unwrap_or_default();
+    let power = together(gpus, Metric::Power).map(|all| format!(", {} W", show_number(all.mean))).unwrap_or_default();
     let mut lines = vec![format!("{count}{}{power}", activity(gpus))];
     lines.extend(held_back(gpus));
     lines
@@ -60,18 +55,13 @@ fn activity(gpus: &[GpuUse]) -> String {
     let mut parts: Vec<String> = Vec::new();
     if together(gpus, Metric::SmActive).is_none() {
         let reason = gpus.iter().find_map(why_unknown).and_then(|why| why.split_once(": "));
-        parts.push(format!(
-            "SM utilisation: unknown{}",
-            reason.map(|(_, why)| format!(" ({})", plain(why))).unwrap_or_default()
-        ));
+        let why = reason.map(|(_, why)| format!(" ({})", plain(why))).unwrap_or_default();
+        parts.push(format!("SM utilisation: unknown{why}"));
     }
-    parts.extend(
-        NAMES.iter().filter_map(|(metric, name)| Some(format!("{name} {}", shown_share(together(gpus, *metric)?)))),
-    );
+    parts.extend(NAMES.iter().filter_map(|(key, name)| Some(format!("{name} {}", shown_share(together(gpus, *key)?)))));
     parts.join(", ")
 }
 
-/// Returns why the activity of the multiprocessors is not known.
 fn why_unknown(gpu: &GpuUse) -> Option<&String> {
     gpu.absent.iter().find(|why| why.starts_with("SM activity"))
 }
@@ -102,12 +92,8 @@ fn traffic(gpu: &GpuUse) -> Option<String> {
 fn power(gpu: &GpuUse) -> Option<String> {
     let number = |metric: Metric, unit: &str| Some(format!("{} {unit}", show_number(value(gpu, metric)?)));
     let clock = |metric: Metric, name: &str| Some(format!("{name} clock {}", number(metric, "MHz")?));
-    joined(&[
-        number(Metric::Power, "W"),
-        number(Metric::Energy, "J"),
-        clock(Metric::SmClock, "SM"),
-        clock(Metric::MemoryClock, "memory"),
-    ])
+    let [sm, memory] = [clock(Metric::SmClock, "SM"), clock(Metric::MemoryClock, "memory")];
+    joined(&[number(Metric::Power, "W"), number(Metric::Energy, "J"), sm, memory])
 }
 
 fn memory(gpu: &GpuUse) -> Option<String> {
@@ -134,12 +120,10 @@ fn joined(parts: &[Option<String>]) -> Option<String> {
 
 /// The share of the time from which a wait is mentioned: a round number.
 const NOTABLE: f64 = 0.05;
-
 /// The bytes read per second from which reads are mentioned: a round number, above what a program reads for itself.
 const NOTABLE_READS: f64 = 1e6;
 
-/// Returns the readings in a line like `CPU 3.2 cores, reads 113 MiB/s, waits for storage 12 % of the time`; `None` if no reading
-/// is notable.
+/// Returns a line like `CPU 3.2 cores, reads 113 MiB/s, waits for storage 12 % of the time`, if a reading is notable.
 pub(super) fn host_words(host: &Readings) -> Option<String> {
     let value = |metric: Metric| host.get(&metric).map(|reading| reading.value);
     let mut words = Vec::new();
@@ -206,8 +190,7 @@ impl MemoryParts {
     }
 }
 
-/// Returns the process's memory, as the driver lists it, minus the allocator's reserved memory. `None` unless one
-/// process used one GPU, or if the difference is negative.
+/// Returns the process's memory minus the allocator's. `None` unless one process used one GPU, or if it is negative.
 fn context(measurement: &Measurement, reserved_bytes: u64) -> Option<u64> {
     let [gpu] = measurement.machine.gpus.as_slice() else { return None };
     let own = gpu.readings.get(&Metric::MemoryOwn)?.value;

@@ -2,10 +2,8 @@
 
 use super::screen::{Screen, Tone, shortened, width};
 
-/// Spaces between columns.
 const GAP: usize = 2;
 
-/// A column.
 #[derive(Debug, Clone)]
 pub(super) struct Column {
     pub(super) header: String,
@@ -31,16 +29,11 @@ impl Column {
         pieces(&self.header).iter().map(|piece| width(piece.trim_end())).max().unwrap_or(0)
     }
 
-    fn natural(&self) -> usize {
-        width(&self.header).max(self.widest_cell())
-    }
-
     fn least(&self) -> usize {
         self.widest_piece().max(self.widest_cell())
     }
 }
 
-/// The finished table.
 pub(super) struct LaidOut {
     pub(super) text: String,
     /// The headers of the columns that did not fit.
@@ -62,7 +55,8 @@ pub(super) fn lay_out(mut columns: Vec<Column>, screen: Screen) -> LaidOut {
         left_out.push(columns.remove(at).header);
     }
     shorten(&mut columns, SHORT / 2, |columns| total(&least(columns)) > screen.columns);
-    let mut widths: Vec<usize> = columns.iter().map(Column::natural).collect();
+    let natural = |column: &Column| width(&column.header).max(column.widest_cell());
+    let mut widths: Vec<usize> = columns.iter().map(natural).collect();
     let floor = least(&columns);
     while total(&widths) > screen.columns {
         let slack = widths.iter().zip(&floor).map(|(now, least)| now - least).enumerate();
@@ -89,8 +83,7 @@ fn shorten(columns: &mut [Column], most: usize, is_too_wide: impl Fn(&[Column]) 
 }
 
 fn text(columns: &[Column], widths: &[usize], screen: Screen) -> String {
-    let headers: Vec<Vec<String>> =
-        columns.iter().zip(widths).map(|(column, width)| broken(&column.header, *width)).collect();
+    let headers: Vec<Vec<String>> = columns.iter().zip(widths).map(|(it, width)| broken(&it.header, *width)).collect();
     let height = headers.iter().map(Vec::len).max().unwrap_or(0);
     let mut lines: Vec<String> = Vec::new();
     for line in 0..height {

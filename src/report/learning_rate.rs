@@ -8,10 +8,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::screen::labelled;
-use crate::model::{
-    Config, Measurement, Parameter, Role, Settings, Space, Value,
-    quantity::{show_count, show_number},
-};
+use crate::model::quantity::{show_count, show_number};
+use crate::model::{Config, Measurement, Parameter, Role, Settings, Space, Value};
 use crate::probe::StepTemplate;
 use crate::search::{Best, Study};
 
@@ -34,9 +32,8 @@ pub struct LearningRate {
     /// The baseline's learning rate, if the command or a parameter states it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// A sentence on a learning-rate schedule for a fixed number of steps: its place in the script, and the number of
-    /// steps in which the best config trains on as many samples. Absent without such a schedule, or if the script
-    /// computes the number.
+    /// A sentence on a learning-rate schedule for a fixed number of steps: its place in the script, and the steps in
+    /// which the best config trains on as many samples. Absent without such a schedule, or if the number is computed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
 }
@@ -76,14 +73,9 @@ impl LearningRate {
             Some(Rate { name, before: rate, linear: rate * factor, square_root: rate * square_root, searched })
         };
         let schedule = || schedule(study, baseline, &best.winner.config, factor);
-        differs.then(|| Self {
-            batch_before,
-            batch_after,
-            factor,
-            linear: factor,
-            square_root,
-            rate: rate(),
-            schedule: schedule(),
+        differs.then(|| {
+            let (rate, schedule) = (rate(), schedule());
+            Self { batch_before, batch_after, factor, linear: factor, square_root, rate, schedule }
         })
     }
 
@@ -141,8 +133,7 @@ impl Rate {
     }
 }
 
-/// Returns where the script makes a schedule, and the number of steps in which the best config trains on the baseline's
-/// samples.
+/// Returns where the script makes a schedule, and the steps in which the best config trains on the baseline's samples.
 fn schedule(study: &Study, baseline: &Config, best: &Config, factor: f64) -> Option<String> {
     let of_config = |config: &Config| {
         let runs = study.history.of(config).filter_map(|trial| trial.outcome.measurement());
@@ -181,8 +172,7 @@ fn by_roles(study: &Study, step: Option<&StepTemplate>, baseline: &Config, best:
     let roles = roles(&study.space, step);
     let before = study.settings(baseline);
     let after = study.settings(&best.winner.config);
-    let batches: Vec<&str> =
-        roles.iter().filter(|(_, role)| *role == Role::Batch).map(|(name, _)| name.as_str()).collect();
+    let batches: Vec<&str> = roles.iter().filter(|(_, it)| *it == Role::Batch).map(|(name, _)| name.as_str()).collect();
     // If the space has a batch and a micro-batch, the whole batch counts.
     let batch = batches.iter().find(|name| !name.contains("micro")).or(batches.first())?;
     let product = |settings: &Settings, kinds: &[Role]| -> Option<f64> {
@@ -209,7 +199,6 @@ fn by_measurement(study: &Study, baseline: &Config, after: &Measurement) -> Opti
     Some((before, after.timing.samples_per_step?)).filter(|(before, after)| *before > 0.0 && *after > 0.0)
 }
 
-/// Returns the roles of parameters and derived values.
 fn roles(space: &Space, step: Option<&StepTemplate>) -> Vec<(String, Role)> {
     let parameters = space.parameters().iter().filter_map(|p| Some((p.name().to_owned(), p.role()?)));
     let target = |name: &str| {

@@ -2,10 +2,8 @@
 
 use super::screen::{Page, listed};
 use crate::machine::{BUSY, Ceilings, GpuFacts, Holder, Machine, Mig, Pcie, Power, Warning, ceilings::KINDS};
-use crate::model::{
-    PRECISIONS, PrecisionFacts,
-    quantity::{show_bytes, show_number},
-};
+use crate::model::quantity::{show_bytes, show_number};
+use crate::model::{PRECISIONS, PrecisionFacts};
 
 /// The column where the text of a line begins.
 const INDENT: usize = 11;
@@ -64,14 +62,11 @@ fn host_lines(machine: &Machine, page: &mut Page) {
         (Some(total), Some(free)) => Some(format!("{} of {} free", show_bytes(free), show_bytes(total))),
         (total, _) => total.map(show_bytes),
     };
-    let machine_memory = host
-        .machine_memory_bytes
-        .map(|all| format!("limited by the control group; the machine has {}", show_bytes(all)));
+    let limited = |all| format!("limited by the control group; the machine has {}", show_bytes(all));
+    let machine_memory = host.machine_memory_bytes.map(limited);
     page.unless_empty("memory", &listed([amount(host.memory_bytes, host.memory_available_bytes), machine_memory]));
-    page.unless_empty(
-        "/dev/shm",
-        &amount(host.shared_memory_bytes, host.shared_memory_free_bytes).unwrap_or_else(|| "there is none".to_owned()),
-    );
+    let shared = amount(host.shared_memory_bytes, host.shared_memory_free_bytes);
+    page.unless_empty("/dev/shm", &shared.unwrap_or_else(|| "there is none".to_owned()));
     if let Some(disk) = &host.disk {
         let free = amount(Some(disk.total_bytes), Some(disk.free_bytes)).unwrap_or_default();
         page.line("disk", &format!("{free} for {}", disk.folder.display()));
@@ -112,8 +107,7 @@ fn gpus_lines(gpus: &[GpuFacts], page: &mut Page) {
             continue;
         }
         shown.push(key);
-        let alike: Vec<&GpuFacts> =
-            gpus.iter().filter(|other| (other.name.as_str(), other.is_visible) == key).collect();
+        let alike: Vec<&GpuFacts> = gpus.iter().filter(|gpu| (gpu.name.as_str(), gpu.is_visible) == key).collect();
         match alike[..] {
             [one] => gpu_lines(one, page),
             _ => group_lines(&alike, page),
@@ -135,10 +129,8 @@ fn group_lines(gpus: &[&GpuFacts], page: &mut Page) {
         let watts = gpu.power.and_then(|power| power.now_watts).map(|watts| format!("{} W", show_number(watts)));
         let busy = gpu.busy.map(|busy| format!("busy {} %", show_number(busy * 100.0)));
         let own = [gpu.uuid.clone(), used, watts, busy, users(gpu).map(|users| format!("used by {users}"))].into_iter();
-        page.line(
-            &format!(" {}", label(gpu)),
-            &listed(own.chain(differing.map(|(_, (_, words))| Some(words.clone())))),
-        );
+        let words = listed(own.chain(differing.map(|(_, (_, words))| Some(words.clone()))));
+        page.line(&format!(" {}", label(gpu)), &words);
     }
 }
 
@@ -223,10 +215,8 @@ fn users(gpu: &GpuFacts) -> Option<String> {
 }
 
 fn gpu_lines(gpu: &GpuFacts, page: &mut Page) {
-    page.line(
-        &label(gpu),
-        &listed([Some(gpu.name.as_str()), gpu.uuid.as_deref(), (!gpu.is_visible).then_some(HIDDEN)]),
-    );
+    let hidden = (!gpu.is_visible).then_some(HIDDEN);
+    page.line(&label(gpu), &listed([Some(gpu.name.as_str()), gpu.uuid.as_deref(), hidden]));
     let memory = gpu.memory_bytes.map(|total| match gpu.memory_used_bytes {
         Some(used) => format!("{} of {} in use", show_bytes(used), show_bytes(total)),
         None => show_bytes(total),
@@ -236,9 +226,7 @@ fn gpu_lines(gpu: &GpuFacts, page: &mut Page) {
     page.unless_empty(" link", &links(gpu));
     page.unless_empty(" power", &gpu.power.map(power_words).unwrap_or_default());
     page.unless_empty(" used by", &users(gpu).unwrap_or_default());
-    for (at, words) in meters(gpu).iter().enumerate() {
-        page.line(if at == 0 { " meters" } else { "" }, words);
-    }
+    page.lines(" meters", meters(gpu));
 }
 
 fn mig_words(mig: &Mig) -> String {
@@ -255,13 +243,8 @@ fn pcie_words(pcie: Pcie, busy: Option<f64>) -> String {
         (Some(now), Some(most)) if now < most && busy.is_none_or(|busy| busy <= BUSY) => " (idle links slow down)",
         _ => "",
     };
-    format!(
-        "PCIe generation {} of {}{idle}, {} of {} lanes",
-        number(pcie.generation),
-        number(pcie.max_generation),
-        number(pcie.width),
-        number(pcie.max_width)
-    )
+    let [now, best, used, all] = [pcie.generation, pcie.max_generation, pcie.width, pcie.max_width].map(number);
+    format!("PCIe generation {now} of {best}{idle}, {used} of {all} lanes")
 }
 
 fn power_words(power: Power) -> String {
@@ -289,21 +272,14 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::machine::{
-        Ceiling, Disk, GpuFacts, Holder, Host, Library, MeterState, Mig, Pcie, Power, Processors, Warning,
-        ceilings::Kind,
-    };
+    use crate::machine::{Ceiling, Disk, Host, Library, MeterState, Processors, ceilings::Kind};
 
     const GIB: u64 = 1 << 30;
 
     fn host() -> Host {
+        let model = Some("AMD EPYC 9654 96-Core Processor".to_owned());
         Host {
-            processors: Processors {
-                model: Some("AMD EPYC 9654 96-Core Processor".to_owned()),
-                online: 32,
-                usable: 16,
-                quota: Some(12.5),
-            },
+            processors: Processors { model, online: 32, usable: 16, quota: Some(12.5) },
             memory_bytes: Some(128 * GIB),
             memory_available_bytes: Some(120 * GIB),
             machine_memory_bytes: Some(1500 * GIB),
@@ -342,18 +318,12 @@ mod tests {
 
     #[test]
     fn a_machine_with_a_gpu_in_eighty_columns() {
-        let warning = Warning {
-            rule: "shm_small",
-            message: "/dev/shm has 64.0 MiB".to_owned(),
-            cure: "start the container with --shm-size=8g or --ipc=host",
-        };
+        let cure = "start the container with --shm-size=8g or --ipc=host";
+        let warning = Warning { rule: "shm_small", message: "/dev/shm has 64.0 MiB".to_owned(), cure };
+        let (absent, cure) = (Some("libcublasLt was not found".to_owned()), Some("set CUDA_HOME".to_owned()));
         let libraries = vec![
             Library { name: "libcuda.so.1", absent: None, cure: None },
-            Library {
-                name: "libcublasLt",
-                absent: Some("libcublasLt was not found".to_owned()),
-                cure: Some("set CUDA_HOME".to_owned()),
-            },
+            Library { name: "libcublasLt", absent, cure },
         ];
         let machine = Machine {
             gpus: vec![gpu()],
@@ -388,8 +358,7 @@ mod tests {
             (0..8).map(move |index| Warning { rule, message: format!("GPU {index} {}", words(index)), cure }).collect()
         };
         let capped: Vec<Warning> = each("power_capped", &|_| "is limited to 600 W".to_owned(), "lift it");
-        let used: Vec<Warning> =
-            each("foreign_process", &|index| format!("is used by process {}", 100 + index), "end it");
+        let used: Vec<Warning> = each("foreign_process", &|gpu| format!("is used by process {}", 100 + gpu), "end it");
         let warnings = capped.into_iter().chain(used).collect();
         let driver = Some("580.95.05".to_owned());
         Machine { gpus, driver, host: host(), warnings, ..Machine::default() }
@@ -405,10 +374,8 @@ mod tests {
 
     #[test]
     fn forty_columns_are_enough() {
-        let ceilings = ceilings(&[(
-            Kind::HostToDevicePageable,
-            Ceiling { median: 7.9e14, low: 7.85e14, high: 7.93e14, samples: 40 },
-        )]);
+        let ceiling = Ceiling { median: 7.9e14, low: 7.85e14, high: 7.93e14, samples: 40 };
+        let ceilings = ceilings(&[(Kind::HostToDevicePageable, ceiling)]);
         for machine in [eight(), Machine { gpus: vec![gpu()], host: host(), ..Machine::default() }] {
             let text = machine_text(&machine, std::slice::from_ref(&ceilings), 40);
             assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");

@@ -2,8 +2,7 @@
 //! writes files. A page also reads files from the folder of the search, such as logs.
 //!
 //! Start with `format`, the table of formats, and [`best`](fn@best), the facts about the best config. `table` writes
-//! for the terminal and `page` for a browser. [`emit`] writes the best config as a command or as a framework's
-//! configuration.
+//! for the terminal and `page` for a browser. [`emit`] writes the best config as a command or for a framework.
 
 mod best;
 mod bottleneck;

@@ -15,7 +15,6 @@ use crate::search::{Kept, Study};
 
 /// The file name that Optuna's documentation uses.
 pub(super) const FILE: &str = "optuna.log";
-
 /// The numbers of operations.
 const CREATE_STUDY: u8 = 0;
 const STUDY_USER_ATTRIBUTE: u8 = 2;
@@ -112,8 +111,7 @@ fn trial_log(study: &Study, trial: &Trial, why: Option<&str>) -> Map<String, Jso
     if let Json::Object(log) = log { log } else { Map::new() }
 }
 
-/// Returns the parameter's distribution, and the value in Optuna's encoding: a number, or an index in the choices. `None` if the
-/// value is none of the choices.
+/// Returns the distribution, and the value as Optuna encodes it: a number, or a choice's index. `None` for no choice.
 fn distribution(parameter: &Parameter, value: &Value) -> Option<(Json, Json)> {
     let with = |name: &str, attributes: Json| json!({ "name": name, "attributes": attributes });
     let number = json!(value.as_f64());
@@ -161,13 +159,9 @@ fn user_attributes(study: &Study, trial: &Trial, why: Option<&str>) -> Map<Strin
         add("infeasible", json!(reason));
     }
     let settings = study.settings(&trial.config);
-    for derived in study.space.derived() {
-        add(derived.name(), json!(settings.get(derived.name())));
-    }
+    study.space.derived().iter().for_each(|derived| add(derived.name(), json!(settings.get(derived.name()))));
     if let Some(measurement) = trial.outcome.measurement() {
-        for (name, value) in measured(measurement) {
-            add(&name, value);
-        }
+        measured(measurement).into_iter().for_each(|(name, value)| add(&name, value));
         for goal in study.objective.goals() {
             if let Some(estimate) = study.objective.estimate_of(&goal.metric, measurement) {
                 add(&goal.metric, json!(estimate.value));
@@ -202,8 +196,7 @@ fn measured(measurement: &Measurement) -> Vec<(String, Json)> {
     found
 }
 
-/// Formats seconds of Unix time as ISO 8601 in UTC, to the microsecond. The date is computed by `civil_from_days` of Howard
-/// Hinnant, "chrono-compatible low-level date algorithms".
+/// Formats seconds of Unix time as ISO 8601 in UTC, with `civil_from_days` of Howard Hinnant's date algorithms.
 fn timestamp(seconds: f64) -> String {
     let micros = (seconds.clamp(0.0, 1e11) * 1e6).round() as i64;
     let (seconds, micros) = (micros.div_euclid(1_000_000), micros.rem_euclid(1_000_000));

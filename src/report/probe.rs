@@ -9,10 +9,8 @@ use super::escape::plain;
 use super::gpus::{MemoryParts, gpu_lines, host_words};
 use super::row::{shown_estimate, shown_numerics, shown_result};
 use crate::machine::Device;
-use crate::model::{
-    Judgement, Measurement, Outcome, Settings, Trial,
-    quantity::{show_bytes, show_count, show_number, show_seconds},
-};
+use crate::model::quantity::{show_bytes, show_count, show_number, show_seconds};
+use crate::model::{Judgement, Measurement, Outcome, Settings, Trial};
 use crate::probe::MEMORY_SNAPSHOT;
 use crate::search::Study;
 
@@ -99,15 +97,8 @@ fn measured(measurement: &Measurement) -> Vec<(&'static str, String)> {
         lines.push(("throughput", format!("{} (95 %){unstable}", shown_estimate(throughput, &measurement.unit))));
     }
     let time = measurement.timing.measured_seconds.map(|seconds| format!(" in {}", show_seconds(seconds)));
-    lines.push((
-        "steps",
-        format!(
-            "{}{}, after {} of warm-up",
-            measurement.timing.steps,
-            time.unwrap_or_default(),
-            measurement.timing.warmup_steps
-        ),
-    ));
+    let (steps, warmup) = (measurement.timing.steps, measurement.timing.warmup_steps);
+    lines.push(("steps", format!("{steps}{}, after {warmup} of warm-up", time.unwrap_or_default())));
     for (kind, outliers) in &measurement.timing.outliers {
         let text = format!("{} steps left out ({kind}), {}", outliers.steps, show_seconds(outliers.seconds));
         lines.push(("", text));
@@ -184,8 +175,7 @@ mod tests {
         let mut measurement = Measurement::default();
         measurement.memory.peak_bytes = Some(1_610_612_736);
         measurement.memory.allocator_retries = Some(2);
-        let words =
-            |measurement: &Measurement| memory(measurement).into_iter().map(|(_, words)| words).collect::<Vec<_>>();
+        let words = |it: &Measurement| memory(it).into_iter().map(|(_, words)| words).collect::<Vec<_>>();
         assert_eq!(words(&measurement), ["1.50 GiB", "2 allocator retries"]);
         measurement.memory.warmup_peak_bytes = Some(2_684_354_560);
         measurement.memory.warmup_allocator_retries = Some(5);

@@ -1,5 +1,4 @@
-//! Removes secrets from files that are made for sharing. Values whose names suggest a secret become `REDACTED`, as do
-//! passwords in URLs and well-known tokens.
+//! Removes secrets from files for sharing: values with a secret's name, passwords in URLs, and well-known tokens.
 //!
 //! One reader serves specs, commands, JSON and logs. It recognises a name, a separator and a value in the notations of TOML, YAML,
 //! JSON, Python, shells and command lines.
@@ -145,8 +144,7 @@ fn quoted_length(text: &str, quote: &str) -> usize {
 
 /// Returns the place of an unquoted value. The text begins with the value or with a scheme, as in `Authorization: Bearer X`.
 fn bare(begin: usize, text: &str) -> (usize, usize) {
-    let length =
-        |text: &str| text.find(|c: char| c.is_whitespace() || "\"'`,;|&)]}\\".contains(c)).unwrap_or(text.len());
+    let length = |it: &str| it.find(|c: char| c.is_whitespace() || "\"'`,;|&)]}\\".contains(c)).unwrap_or(it.len());
     let first = length(text);
     let is_scheme = ["bearer", "basic", "token"].contains(&text[..first].to_ascii_lowercase().as_str());
     match text[first..].strip_prefix(' ').filter(|_| is_scheme) {

@@ -1,10 +1,8 @@
 //! Describes the result of a trial in a few words, the same in every report.
 
 use super::redact::redacted;
-use crate::model::{
-    COST, Estimate, Goal, Judgement, Measurement, Numerics, Objective, Outcome, Settings, Trial,
-    quantity::{show_bytes, show_number},
-};
+use crate::model::quantity::{show_bytes, show_number};
+use crate::model::{COST, Estimate, Goal, Judgement, Measurement, Numerics, Objective, Outcome, Settings, Trial};
 use crate::search::Study;
 
 /// Formats a number with half the width of its interval: `3,214 samples/s ± 1.2 %`.
@@ -50,8 +48,7 @@ pub(super) fn sure_ratio(ratio: Estimate) -> String {
     }
 }
 
-/// Says how much better a config is, such as `1.50x (1.30 to 1.70) faster than the baseline`; `better` gives the last
-/// words.
+/// Says how much better a config is, such as `1.50x (1.30 to 1.70) faster than the baseline`; `better` ends the words.
 ///
 /// If the interval is too wide to be useful, a proven gain is shown by the lower end of the interval, or else by
 /// `lowest`, the lowest ratio of all rounds.
@@ -198,8 +195,7 @@ pub(super) fn shown_cell(objective: &Objective, trial: &Trial, unit_is_known: bo
     }
 }
 
-/// Sorts the searched trials. Feasible trials come first, the best first. Infeasible trials and then failures follow, both in the
-/// order they were run.
+/// Sorts the searched trials: feasible trials, the best first, then infeasible trials, then failures, both as probed.
 pub(super) fn sorted(study: &Study) -> Vec<&Trial> {
     let mut trials: Vec<&Trial> = study.history.searched().collect();
     let better_first = |a: Option<f64>, b: Option<f64>| match (a, b) {

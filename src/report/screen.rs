@@ -55,11 +55,8 @@ impl Screen {
     /// Returns the text in a tone, if the screen has colours.
     pub fn paint(self, tone: Tone, text: &str) -> String {
         let code = tone.code();
-        if self.colours && !code.is_empty() && !text.is_empty() {
-            format!("{code}{text}\x1b[0m")
-        } else {
-            text.to_owned()
-        }
+        let is_painted = self.colours && !code.is_empty() && !text.is_empty();
+        if is_painted { format!("{code}{text}\x1b[0m") } else { text.to_owned() }
     }
 
     /// Lays out lines with a label of ten columns, as written by [`verdict`](super::verdict). Longer lines continue below the text
@@ -85,7 +82,6 @@ impl Screen {
     }
 }
 
-/// Returns the tone of a label.
 fn tone_of(label: &str) -> Tone {
     match label.trim_end() {
         "best" | "speedup" | "better" => Tone::Good,

@@ -13,8 +13,7 @@ use crate::search::Study;
 /// The most rows of a table.
 const ROWS: usize = 30;
 
-/// Writes the searched trials, the best first, in the width of a screen. Columns that did not fit are listed below, with the
-/// reasons of failed trials.
+/// Writes the searched trials, the best first, in a screen's width; then columns without room, and failures' reasons.
 ///
 /// If the study has many trials, only the best and the baseline are shown.
 pub fn table(study: &Study, screen: impl Into<Screen>) -> String {

@@ -64,12 +64,8 @@ pub(super) fn make(subject: &Subject<'_>) -> Output {
         }
         // `score` turns the best score back into the metric: if less is better, it changes the sign.
         if let Some(best) = best {
-            search.scalar(
-                ended,
-                step,
-                &format!("search/best_{}", study.objective.metric()),
-                study.objective.score(best),
-            );
+            let name = format!("search/best_{}", study.objective.metric());
+            search.scalar(ended, step, &name, study.objective.score(best));
         }
         // api.proto, Status: 1 is success, 2 failure.
         let status = if matches!(trial.outcome, Outcome::Measured(_)) { 1 } else { 2 };
@@ -81,8 +77,7 @@ pub(super) fn make(subject: &Subject<'_>) -> Output {
     Output::Folder(files)
 }
 
-/// Returns when each trial began and ended, in seconds of Unix time. If a journal has no times, trials follow each other from time
-/// zero.
+/// Returns when each trial began and ended, in seconds of Unix time; from time zero if the journal has no times.
 pub(super) fn times(lines: &[Line]) -> Vec<(f64, f64)> {
     let mut now = 0.0;
     let each = lines.iter().map(|line| {

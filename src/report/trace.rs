@@ -95,11 +95,8 @@ mod tests {
     fn the_lines_name_the_kernels_the_gaps_and_the_file() {
         let numbers =
             [("steps", 4.0), ("idle_share", 0.31), ("copy_overlap", 0.5), ("sm_efficiency", 0.42), ("occupancy", 0.3)];
-        let texts = [
-            ("kind", "kernels"),
-            ("top", r#"[["gemm", 0.5], ["copy", 0.25]]"#),
-            ("file", "logs/0002.pt.trace.json.gz"),
-        ];
+        let top = r#"[["gemm", 0.5], ["copy", 0.25]]"#;
+        let texts = [("kind", "kernels"), ("top", top), ("file", "logs/0002.pt.trace.json.gz")];
         let best = Trace::from_facts(&facts(&numbers, &texts)).unwrap();
         let texts = [("kind", "operators"), ("top", r#"[["aten::mm", 0.9]]"#)];
         let baseline = Trace::from_facts(&facts(&[("steps", 4.0)], &texts)).unwrap();

@@ -80,10 +80,8 @@ fn reason(study: &Study, trial: &Trial) -> String {
 /// Returns the columns of the trial, its settings and its outcome.
 fn setting_columns(study: &Study) -> Vec<Column<'_>> {
     let purpose = |trial: &Trial| Some(serde_json::to_value(trial.purpose).ok()?.as_str()?.to_owned());
-    let mut columns = vec![
-        column("trial", |row| row.trial.number.to_string()),
-        column("purpose", move |row| purpose(row.trial).unwrap_or_default()),
-    ];
+    let number = column("trial", |row| row.trial.number.to_string());
+    let mut columns = vec![number, column("purpose", move |row| purpose(row.trial).unwrap_or_default())];
     let parameters = study.space.parameters().iter().map(Parameter::name);
     let names = parameters.chain(study.space.derived().iter().map(Derived::name));
     columns.extend(names.map(|name| {
@@ -113,8 +111,7 @@ fn measured_columns() -> Vec<Column<'static>> {
     ]
 }
 
-/// Returns the columns of values that only some studies have. These are the GPUs, the energy and cost of a sample, the
-/// score, the front, the phases and the step's own metrics.
+/// Returns the columns that only some studies have: GPUs, energy, cost, score, front, phases and own metrics.
 fn found_columns(study: &Study) -> Vec<Column<'_>> {
     let objective = &study.objective;
     let measurements = || study.history.trials().iter().filter_map(|trial| trial.outcome.measurement());

@@ -6,8 +6,7 @@ use crate::model::quantity::show_count;
 use crate::model::{Estimate, RunLength};
 use crate::search::WholeRun;
 
-/// The smallest share of the run's time, and the smallest relative difference of speedups, that is mentioned: a round
-/// number.
+/// The smallest share of the run's time, and the smallest relative difference of speedups, to mention: a round number.
 const MATTERS: f64 = 0.05;
 
 impl WholeRun {
@@ -212,10 +211,8 @@ mod tests {
             ..run()
         };
         let brief = steps.brief(Some(Estimate::point(2.6)));
-        assert_eq!(
-            brief,
-            "whole run of 100,000 steps: 2.14x faster, 31.2 h -> 14.6 h (13.1 to 16.4) with --max-steps 12500"
-        );
+        let words = "whole run of 100,000 steps: 2.14x faster, 31.2 h -> 14.6 h (13.1 to 16.4) with --max-steps 12500";
+        assert_eq!(brief, words);
         let epochs = run().brief(None);
         assert_eq!(epochs, "whole run of 90 epochs: 31.2 h -> 14.6 h (13.1 to 16.4); steps alone 2.60x");
     }

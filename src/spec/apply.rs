@@ -9,10 +9,8 @@ use super::located::Located;
 use super::parameter::{Definition, Part, part};
 use super::step::some_settings;
 use crate::model::{Space, Value};
-use crate::probe::{
-    Template,
-    adapter::{Accepts, Applied, By, Needs, TARGETS, Target, TargetError},
-};
+use crate::probe::Template;
+use crate::probe::adapter::{Accepts, Applied, By, Needs, TARGETS, Target, TargetError};
 
 /// Returns a warning if an option of the command keeps the adapter's hook from being loaded.
 pub(super) fn warnings(step: &StepTable) -> Vec<String> {
@@ -26,13 +24,9 @@ pub(super) fn warnings(step: &StepTable) -> Vec<String> {
     let words = step.command.value.iter().map(|word| word.value.as_str());
     let options = words.skip_while(|word| !is_python(word)).skip(1).take_while(|word| word.starts_with('-'));
     let option = options.into_iter().find(|word| ignores(word));
-    let path = option.map(|option| {
-        format!(
-            "Python leaves PYTHONPATH out with `{option}`, so the hook of the adapter `{}` cannot come in",
-            adapter.0.name
-        )
-    });
-    path.into_iter().collect()
+    let hook = format!("the hook of the adapter `{}`", adapter.0.name);
+    let warning = |option| format!("Python leaves PYTHONPATH out with `{option}`, so {hook} cannot come in");
+    option.map(warning).into_iter().collect()
 }
 
 /// Resolves the target of each parameter, and adds the conditions and rules that follow from the targets.
@@ -139,7 +133,6 @@ fn check_alone(
         let message = format!("`{name}` is set by the adapter `{adapter}`, which [step] does not have");
         return error(message, format!("add adapter = \"{adapter}\" to [step]"));
     }
-    let is_argument = applied.by() == By::Argument;
     let is_plain = target.by == By::Argument;
     let same = |other: &&Applied| {
         let shares = |variable: &&str| other.variables().contains(variable);
@@ -158,12 +151,11 @@ fn check_alone(
             format!("`{parameter}` sets the environment variable {0}, and so does [step.env]", variable.value);
         return error(message, "take it out of [step.env]".to_owned());
     }
-    let is_used =
-        |argument: &Located<String>| Template::parse(&argument.value).names().any(|(used, _)| used == parameter);
+    let is_used = |word: &Located<String>| Template::parse(&word.value).names().any(|(used, _)| used == parameter);
     if let Some(option) = applied.argument.as_ref().filter(|_| step.command.value.iter().any(is_used)) {
         return check_option(source, text, (parameter, option), step);
     }
-    if is_argument && step.command.value.iter().any(is_used) {
+    if applied.by() == By::Argument && step.command.value.iter().any(is_used) {
         let message = format!("`{parameter}` would be passed twice: the command has {{{parameter}}} already");
         return error(message, "take one of them out".to_owned());
     }
@@ -206,12 +198,10 @@ fn always_positive(collected: &Collected, name: &str) -> Result<bool, SpecError>
 /// Adds the rule that the number of pieces of gradient accumulation divides the batch size.
 fn add_rules(collected: &mut Collected, applied: &[Applied]) {
     let parameter = |name: &str| applied.iter().find(|applied| applied.name == name);
-    let (Some(batch), Some(pieces)) = (parameter("dataloader.batch_size"), parameter("torch.grad_accumulation")) else {
-        return;
-    };
+    let both = parameter("dataloader.batch_size").zip(parameter("torch.grad_accumulation"));
+    let Some((batch, pieces)) = both else { return };
     let definition = collected.parameters.iter().find(|definition| definition.name.value == pieces.parameter);
-    let place =
-        definition.and_then(|definition| Some((definition.file, definition.table.apply.as_ref()?.span.clone())));
+    let place = definition.and_then(|it| Some((it.file, it.table.apply.as_ref()?.span.clone())));
     if let Some((file, span)) = place {
         let value = format!("{} % {} == 0", batch.parameter, pieces.parameter);
         collected.rules.push((file, Located { value, span }));

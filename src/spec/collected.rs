@@ -21,6 +21,15 @@ pub const SHIPPED_SPACES: &[(&str, &str)] = shipped! {
     "keras-fit" "lightning" "megatron" "nccl" "precision" "torch" "torch-adapter" "torchrun" "torchtitan"
 };
 
+/// What to do about an expression whose error contains one of these words.
+const HINTS: &[(&str, &str)] = &[
+    ("true or false", "compare it with a number, for example `... > 0`"),
+    ("/ 0", "guard it, for example `1024 / workers if workers > 0 else 0`"),
+    ("% 0", "guard it, for example `1024 / workers if workers > 0 else 0`"),
+    ("unsupported types", "numbers and texts do not mix: compare a text with ==, and write numbers without quotes"),
+    ("no boolean, number or text", "write an expression that gives one number, text or boolean"),
+];
+
 /// Parameters and rules of all files, each with the file that it stands in.
 #[derive(Default)]
 pub(super) struct Collected {
@@ -63,10 +72,8 @@ impl Collected {
             let message = if identity == self::identity(&file.path) {
                 "this file imports itself".to_owned()
             } else {
-                format!(
-                    "importing `{}` makes a cycle: it already imports this file, directly or through another",
-                    import.value
-                )
+                let name = &import.value;
+                format!("importing `{name}` makes a cycle: it already imports this file, directly or through another")
             };
             return Err(file.error(import.span.clone(), message, "take this import out"));
         }
@@ -112,8 +119,7 @@ impl Collected {
     /// Makes the error for rules that exclude every config. It points at the first rule after which no config is left, and names
     /// the earlier rules that it conflicts with.
     pub(super) fn nothing_allowed(&self, file: &SourceFile, table: &Located<SpaceTable>, space: &Space) -> SpecError {
-        let settings: Vec<String> =
-            space.parameters().iter().map(|p| format!("{} = {}", p.name(), p.summary())).collect();
+        let settings: Vec<_> = space.parameters().iter().map(|p| format!("{} = {}", p.name(), p.summary())).collect();
         let settings = format!("the settings are {}", settings.join("; "));
         let leaves_nothing = |rules: &[usize]| {
             let space = self.builder(rules).map(SpaceBuilder::build);
@@ -242,19 +248,8 @@ fn evaluation(collected: &Collected, owner: &Owner, settings: &str, error: &Expr
         Owner::Rule(_) => "this rule".to_owned(),
         other => other.to_string(),
     };
-    let hint = match error.message.as_str() {
-        message if message.contains("true or false") => "compare it with a number, for example `... > 0`".to_owned(),
-        message if message.contains("/ 0") || message.contains("% 0") => {
-            "guard it, for example `1024 / workers if workers > 0 else 0`".to_owned()
-        }
-        message if message.contains("unsupported types") => {
-            "numbers and texts do not mix: compare a text with ==, and write numbers without quotes".to_owned()
-        }
-        message if message.contains("no boolean, number or text") => {
-            "write an expression that gives one number, text or boolean".to_owned()
-        }
-        _ => functions(),
-    };
+    let hint = HINTS.iter().find(|(part, _)| error.message.contains(part));
+    let hint = hint.map_or_else(functions, |(_, hint)| (*hint).to_owned());
     let span = source.inside(&text.span, &text.value, error.range.clone());
     Some(source.error(span, format!("{owner} cannot be evaluated{place}: {}", error.message), hint))
 }

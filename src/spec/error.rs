@@ -28,8 +28,7 @@ pub(super) struct SourceFile {
     pub(super) text: String,
 }
 
-/// The largest file that is read: a round number, far above anything written by hand. It also bounds the reading of an endless
-/// device.
+/// The largest file that is read: far above anything written by hand, and an end for an endless device. A round number.
 const LARGEST: u64 = 16 << 20;
 
 /// Returns why a file cannot be read, without the system's error number.
@@ -39,10 +38,6 @@ fn reason(error: &std::io::Error) -> String {
 }
 
 impl SourceFile {
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// It cannot be read, is too large, or is not UTF-8.
     pub(super) fn read(path: &Path) -> Result<Self, SpecError> {
         let unreadable = |reason: String, hint: &str| SpecError {
             message: format!("cannot read `{}`: {reason}", path.display()),
@@ -88,13 +83,8 @@ impl SourceFile {
 
     /// Makes the error for a mistake at a place of this file.
     pub(super) fn error(&self, span: Range<usize>, message: impl Into<String>, hint: impl Into<String>) -> SpecError {
-        SpecError {
-            message: message.into(),
-            path: self.path.clone(),
-            text: self.text.clone(),
-            span: Some(self.first_line_of(span)),
-            hint: Some(hint.into()),
-        }
+        let (message, path, text) = (message.into(), self.path.clone(), self.text.clone());
+        SpecError { message, path, text, span: Some(self.first_line_of(span)), hint: Some(hint.into()) }
     }
 
     /// Returns the part of a place that lies on its first line, since a caret points into one line.
@@ -142,10 +132,8 @@ pub fn suggestion<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Strin
     /// The least Jaro-Winkler similarity of a suggested name: a round number.
     const LIKELY: f64 = 0.75;
     let known: Vec<&str> = known.collect();
-    let closest = known
-        .iter()
-        .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))
-        .max_by(|(a, _), (b, _)| a.total_cmp(b));
+    let rated = known.iter().map(|candidate| (strsim::jaro_winkler(name, candidate), candidate));
+    let closest = rated.max_by(|(a, _), (b, _)| a.total_cmp(b));
     match closest {
         Some((likeness, candidate)) if likeness >= LIKELY => format!("did you mean `{candidate}`?"),
         _ if known.is_empty() => "there are no names to choose from".to_owned(),

@@ -1,7 +1,6 @@
 //! Leaves precisions out of the space that the GPU's hardware lacks.
 //!
-//! A parameter is known to be a precision if its target is `torch.precision`. Another parameter named `precision` may have any
-//! meaning, so it stays unchanged.
+//! A parameter is known to be a precision by its target `torch.precision`. Any other of that name stays unchanged.
 
 use super::collected::Collected;
 use super::error::SpecError;
@@ -28,13 +27,9 @@ impl LeftOut {
         let settings: Vec<&str> = self.settings.iter().map(|(setting, _)| setting.as_str()).collect();
         let reasons: Vec<String> = self.settings.iter().map(|(_, precision)| since(*precision)).collect();
         let (major, minor) = self.hardware.compute_capability;
-        format!(
-            "`{}` is searched without {}: {} has compute capability {major}.{minor}, and {}",
-            self.parameter,
-            settings.join(", "),
-            self.hardware.name,
-            reasons.join(", ")
-        )
+        let (name, settings, reasons) = (&self.parameter, settings.join(", "), reasons.join(", "));
+        let has = format!("{} has compute capability {major}.{minor}", self.hardware.name);
+        format!("`{name}` is searched without {settings}: {has}, and {reasons}")
     }
 }
 
@@ -53,8 +48,7 @@ pub(super) fn fit(
     let on_cpu = step.device.as_ref().is_some_and(|device| device.value == DeviceChoice::Cpu);
     // This process can detect only the GPUs that it sees itself.
     let chooses = step.env.0.iter().any(|(name, _)| name.value == VISIBLE_GPUS);
-    let is_precision =
-        |name: &str| applied.iter().any(|applied| applied.name == "torch.precision" && applied.parameter == name);
+    let is_precision = |name: &str| applied.iter().any(|it| it.name == "torch.precision" && it.parameter == name);
     // Any precision above fp32 may be missing in the hardware.
     let is_newer = |value: &Value| precision(value).is_some_and(|precision| precision > Precision::Fp32);
     let precisions = collected.parameters.iter().filter(|known| is_precision(&known.name.value));
@@ -66,9 +60,8 @@ pub(super) fn fit(
     let mut left_out = Vec::new();
     for at in 0..collected.parameters.len() {
         let definition = &mut collected.parameters[at];
-        let Some(values) = definition.table.values.as_mut().filter(|_| is_precision(&definition.name.value)) else {
-            continue;
-        };
+        let values = definition.table.values.as_mut().filter(|_| is_precision(&definition.name.value));
+        let Some(values) = values else { continue };
         let settings = take(values, &hardware);
         if settings.is_empty() {
             continue;
@@ -91,8 +84,7 @@ pub(super) const CURE: &str = "take \"fp32\", another GPU, or device = \"cpu\" i
 /// Removes the settings that the hardware lacks.
 fn take(values: &mut Located<Vec<Located<Value>>>, hardware: &Hardware) -> Vec<(String, Precision)> {
     let lacking = |value: &Value| precision(value).filter(|&precision| !hardware.has(precision));
-    let found =
-        values.value.iter().filter_map(|entry| Some((entry.value.to_string(), lacking(&entry.value)?))).collect();
+    let found = values.value.iter().filter_map(|it| Some((it.value.to_string(), lacking(&it.value)?))).collect();
     values.value.retain(|entry| lacking(&entry.value).is_none());
     found
 }

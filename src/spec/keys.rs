@@ -15,6 +15,8 @@ const fn key(path: &'static str, must_be: &'static str, example: &'static str) -
 }
 
 const SETTING: &str = "a boolean, a finite number or a text";
+const WEIGHT: &str = "throughput = 1.0 or loss = { weight = 0.5, direction = \"minimize\" }";
+const AIM: &str = "\"throughput\" or { metric = \"f1\", direction = \"maximize\" }";
 const RULES: &str = "[[rules]] with two brackets, and below it where = \"batch_size * workers <= 8192\"";
 
 const KEYS: &[Key] = &[
@@ -90,19 +92,11 @@ const KEYS: &[Key] = &[
     key("objective.maximize", "the name of a metric, as a text", "maximize = \"throughput\""),
     key("objective.minimize", "the name of a metric, as a text", "minimize = \"step_time\""),
     key("objective.weights", "a table of weights", "weights = { throughput = 1.0, energy_per_sample = 0.5 }"),
-    key(
-        "objective.weights.*",
-        "a weight, or a table",
-        "throughput = 1.0 or loss = { weight = 0.5, direction = \"minimize\" }",
-    ),
+    key("objective.weights.*", "a weight, or a table", WEIGHT),
     key("objective.weights.*.weight", "a number larger than 0", "weight = 0.5"),
     key("objective.weights.*.direction", "\"maximize\" or \"minimize\"", "direction = \"minimize\""),
     key("objective.pareto", "a list of metrics", "pareto = [\"throughput\", \"energy_per_sample\"]"),
-    key(
-        "objective.pareto.[]",
-        "the name of a metric, or a table",
-        "\"throughput\" or { metric = \"f1\", direction = \"maximize\" }",
-    ),
+    key("objective.pareto.[]", "the name of a metric, or a table", AIM),
     key("objective.pareto.[].metric", "the name of a metric, as a text", "metric = \"loss\""),
     key("objective.pareto.[].direction", "\"maximize\" or \"minimize\"", "direction = \"minimize\""),
     key("objective.price_per_hour", "a number larger than 0", "price_per_hour = 2.5"),
@@ -178,8 +172,7 @@ mod tests {
         let schema = crate::spec::schema();
         for (table, definition) in schema["properties"].as_object().unwrap() {
             assert!(find(&path(table)).is_some(), "{table}");
-            let definition =
-                definition["$ref"].as_str().and_then(|name| schema.pointer(&name[1..])).unwrap_or(definition);
+            let definition = definition["$ref"].as_str().and_then(|at| schema.pointer(&at[1..])).unwrap_or(definition);
             let keys = definition["properties"].as_object().into_iter().flatten();
             for (key, _) in keys.filter(|_| table != "baseline") {
                 assert!(find(&path(&format!("{table}.{key}"))).is_some(), "{table}.{key}");

@@ -52,15 +52,8 @@ impl Span {
     /// Returns the relays on these nodes. All nodes must have this device, if it is a GPU.
     pub(super) fn relays(self, gputune: PathBuf, device: Device) -> Relays {
         let commands = move || {
-            let wanted = Wanted {
-                gputune: &gputune,
-                serves: "relay",
-                hosts: &self.hosts,
-                listen: None,
-                ray: None,
-                workers: 1,
-                each: (None, None),
-            };
+            let (gputune, hosts, each) = (&gputune, &self.hosts, (None, None));
+            let wanted = Wanted { gputune, serves: "relay", hosts, listen: None, ray: None, workers: 1, each };
             (self.commands)(&wanted)
         };
         Relays::by(commands, device)

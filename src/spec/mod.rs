@@ -30,10 +30,8 @@ pub use step::StepSpec;
 
 use crate::machine::{Device, Hardware, NoGpu, Shares, VISIBLE_GPUS, nvml::Visible};
 use crate::model::{Objective, Settings, Space, Value, outcome::with_causes};
-use crate::probe::{
-    Limits, Template,
-    adapter::{Applied, Apply, Numerics},
-};
+use crate::probe::adapter::{Applied, Apply, Numerics};
+use crate::probe::{Limits, Template};
 use crate::search::{Budget, EarlierError, EarlierStudy, Fingerprint, FullPrecision, STRATEGIES, strategy::LEARNING};
 use collected::Collected;
 use error::SourceFile;
@@ -99,8 +97,7 @@ impl Spec {
         let adapter = file.step.value.adapter.as_ref().map(|adapter| adapter.0);
         let engine = machine::engine(&source, &file.machine)?;
         let (space, applied, left_out) = space(&source, &file.space, &file.rules, &file.step.value, detect)?;
-        let stated =
-            file.baseline.as_ref().map(|table| baseline::build(&source, table, &space, &left_out)).transpose()?;
+        let stated = file.baseline.as_ref().map(|it| baseline::build(&source, it, &space, &left_out)).transpose()?;
         let (strategy, seed) =
             (Valid::or(file.search.strategy.as_ref(), STRATEGIES[0].name), file.search.seed.unwrap_or(0));
         let apply = Apply { adapter, applied, seed };
@@ -161,8 +158,7 @@ impl Spec {
         self.warm_start.iter().map(read).collect()
     }
 
-    /// Returns which parameters change numerical results, according to their targets. The space has the parameters that state this
-    /// themselves.
+    /// Returns the parameters whose targets change numerical results; others state this in the space.
     pub fn full_precision(&self) -> FullPrecision {
         let applied = || self.step.template().apply.applied.iter();
         // The parameter's own statement takes precedence over the statement of its target.
@@ -207,20 +203,13 @@ impl Spec {
 
     /// Returns what must stay the same for this spec's trials to be comparable.
     pub fn fingerprint(&self, device: &Device) -> Fingerprint {
-        let parameters: BTreeMap<&str, String> = self
-            .space
-            .parameters()
-            .iter()
-            .map(|parameter| (parameter.name(), parameter.definition()))
-            .chain(self.space.derived().iter().map(|d| (d.name(), format!("derive {}", d.expression().text()))))
-            .collect();
+        let searched = self.space.parameters().iter().map(|parameter| (parameter.name(), parameter.definition()));
+        let derived = self.space.derived().iter().map(|d| (d.name(), format!("derive {}", d.expression().text())));
+        let parameters: BTreeMap<&str, String> = searched.chain(derived).collect();
         let rules: Vec<&str> = self.space.rules().iter().map(crate::model::Expression::text).collect();
-        Fingerprint {
-            device: device.name.clone(),
-            driver: device.driver.clone(),
-            command: self.step.fingerprint(),
-            space: serde_json::json!({ "parameters": parameters, "rules": rules }),
-        }
+        let (device, driver, command) = (device.name.clone(), device.driver.clone(), self.step.fingerprint());
+        let space = serde_json::json!({ "parameters": parameters, "rules": rules });
+        Fingerprint { device, driver, command, space }
     }
 }
 

@@ -6,10 +6,8 @@ use super::error::{SourceFile, SpecError};
 use super::file::{ParameterTable, RoleKey};
 use super::located::{Located, given, place};
 use crate::model::{Expression, FUNCTIONS, MemoryRole, Parameter, Role, Value};
-use crate::probe::{
-    BUILTINS,
-    adapter::{Needs, Target},
-};
+use crate::probe::BUILTINS;
+use crate::probe::adapter::{Needs, Target};
 
 /// A table of `[space]`, with its name and the index of its file: the spec, or an imported file.
 pub(super) struct Definition {

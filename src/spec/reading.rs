@@ -10,10 +10,7 @@ use super::error::{SourceFile, SpecError, suggestion};
 use super::keys;
 use super::values::Wrong;
 
-/// Reads a file as tables.
-///
-/// # Errors
-/// The first mistake, with its place.
+/// Reads a file as tables; an error is the first mistake.
 pub(super) fn read<T: DeserializeOwned>(source: &SourceFile) -> Result<T, SpecError> {
     let document = parse(source)?;
     check_tables(source, document.get_ref(), &mut Vec::new())?;
@@ -169,21 +166,14 @@ fn find_inside<'d>(
     }
 }
 
+const OPEN_TEXT: &str = "the text is not closed";
 /// The messages of the TOML reader, with gputune's message and hint.
 const KNOWN: &[(&str, &str, &str)] = &[
     ("string values must be quoted", "a text must be in quotes", "write \"...\" around it"),
-    (
-        "invalid basic string",
-        "the text is not closed",
-        "close it with \"; a text of several lines needs \"\"\" around it",
-    ),
-    ("invalid multi-line basic string", "the text is not closed", "close it with \"\"\""),
-    (
-        "invalid literal string",
-        "the text is not closed",
-        "close it with '; a text of several lines needs ''' around it",
-    ),
-    ("invalid multi-line literal string", "the text is not closed", "close it with '''"),
+    ("invalid basic string", OPEN_TEXT, "close it with \"; a text of several lines needs \"\"\" around it"),
+    ("invalid multi-line basic string", OPEN_TEXT, "close it with \"\"\""),
+    ("invalid literal string", OPEN_TEXT, "close it with '; a text of several lines needs ''' around it"),
+    ("invalid multi-line literal string", OPEN_TEXT, "close it with '''"),
     (
         "missing escaped value",
         "a backslash starts an escape, and this is none",
@@ -210,10 +200,7 @@ const KNOWN: &[(&str, &str, &str)] = &[
     ("carriage return", "a carriage return without a line break", "save the file with ordinary line ends"),
 ];
 
-/// Reads a file as TOML.
-///
-/// # Errors
-/// The file is not TOML. A string that is not closed causes further mistakes, so it is reported first.
+/// Reads a file as TOML. A string that is not closed causes further mistakes, so it is reported first.
 fn parse(source: &SourceFile) -> Result<Spanned<DeTable<'_>>, SpecError> {
     let (document, errors) = DeTable::parse_recoverable(&source.text);
     let is_open_text = |error: &&toml::de::Error| error.message().contains("string, expected");

@@ -74,8 +74,7 @@ impl StepSpec {
     /// Returns what trials depend on.
     pub(super) fn fingerprint(&self) -> serde_json::Value {
         let StepTemplate { command, env, cwd, files, apply } = &self.template;
-        // The variable that hides the GPUs is left out, because the name of the device already says which device
-        // trains.
+        // The variable that hides the GPUs is left out, because the device's name already says which device trains.
         let env = env.iter().filter(|(name, _)| !(self.device == DeviceChoice::Cpu && name == VISIBLE_GPUS));
         let texts = |pairs: Vec<(String, &Template)>| -> serde_json::Map<String, serde_json::Value> {
             pairs.into_iter().map(|(name, template)| (name, template.text().into())).collect()
@@ -118,14 +117,9 @@ impl StepSpec {
             return Vec::new();
         }
         let otherwise = if apply.is_nothing() { "" } else { ", and it has no `apply`" };
-        unheard
-            .into_iter()
-            .map(|name| {
-                format!(
-                    "nothing in [step] uses `{name}`{otherwise}: the step only sees it in the environment variable GPUTUNE_CONFIG"
-                )
-            })
-            .collect()
+        let seen = "the step only sees it in the environment variable GPUTUNE_CONFIG";
+        let warning = |name: &str| format!("nothing in [step] uses `{name}`{otherwise}: {seen}");
+        unheard.into_iter().map(warning).collect()
     }
 }
 
@@ -151,14 +145,9 @@ pub(super) fn build(
     }
     env.extend(replaced_files(source, &table.files, &cwd)?);
     let throughput = table.throughput.as_ref();
+    let files = rendered_files(source, &table.files, space)?;
     Ok(StepSpec {
-        template: StepTemplate {
-            command,
-            env,
-            cwd: cwd.canonicalize().unwrap_or(cwd),
-            files: rendered_files(source, &table.files, space)?,
-            apply,
-        },
+        template: StepTemplate { command, env, cwd: cwd.canonicalize().unwrap_or(cwd), files, apply },
         rate: throughput.map_or(Ok(Rate::Events), |throughput| rate(source, throughput, table))?,
         samples_per_step: table.samples_per_step.as_ref().map(|text| samples(source, text, space)).transpose()?,
         may_count_steps: space.parameters().iter().all(leaves_samples),
@@ -204,9 +193,7 @@ fn writes(source: &SourceFile, table: &StepTable) -> Result<WritesWish, SpecErro
             let hint = "write a share of the free disk such as 0.5, or a size such as \"20GiB\"";
             Err(source.error(size.span.clone(), message, hint))
         }
-        (writes, size) => {
-            Ok(WritesWish { writes, scratch_size: size.map(|size| size.value.0), ..WritesWish::default() })
-        }
+        (writes, size) => Ok(WritesWish { writes, scratch_size: size.map(|it| it.value.0), ..WritesWish::default() }),
     }
 }
 

@@ -104,13 +104,11 @@ pub(super) fn replaced_files(
         let rendered = format!("{{probe_dir}}/{}", escaped(&file.path.value.display().to_string()));
         replaced.insert(path, rendered.into());
     }
-    let variable =
-        |replaced| (REPLACED_FILES.to_owned(), Template::parse(&serde_json::Value::Object(replaced).to_string()));
+    let variable = |all| (REPLACED_FILES.to_owned(), Template::parse(&serde_json::Value::Object(all).to_string()));
     Ok((!replaced.is_empty()).then(|| variable(replaced)))
 }
 
 const EXAMPLE: &str = "write pattern = '([0-9.]+) samples/s'";
-
 const TOO_LARGE: &str = "it is too large";
 
 /// Reads the rate of `throughput = { pattern = ..., unit = ... }`.

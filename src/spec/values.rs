@@ -209,7 +209,6 @@ kinds! {
 
 /// The longest duration: a longer one is a mistake, and sums of durations could overflow.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
-
 /// The most slots: a round number, far above the slots of any machine.
 const MOST_SLOTS: i64 = 1024;
 

@@ -1,5 +1,4 @@
-//! Converts a setting to the format of the file's present value, such as `bf16` to `bf16-mixed`, or returns the reason
-//! why this is not possible.
+//! Converts a setting to the format of the file's present value, such as `bf16` to `bf16-mixed`, or says why it cannot.
 
 use gputune::model::{Precision, Value};
 
@@ -81,8 +80,7 @@ impl Family {
         all.find(|(_, name)| text.eq_ignore_ascii_case(name)).map(|(precision, _)| *precision)
     }
 
-    /// Returns true if a string is a name in `also`. Such a name may say more than the precision: `16-true` also
-    /// sets the type of the weights.
+    /// Returns true if a string is a name in `also`, which may say more: `16-true` also sets the type of the weights.
     fn is_second(&self, text: &str) -> bool {
         self.also.iter().any(|(_, name)| text.eq_ignore_ascii_case(name))
     }
@@ -91,10 +89,7 @@ impl Family {
 /// Words for true and false in files (YAML 1.1, <https://yaml.org/type/bool.html>).
 const ANSWERS: &[(&str, &str)] = &[("true", "false"), ("yes", "no"), ("on", "off"), ("1", "0"), ("y", "n")];
 
-/// Returns the value to write for a change, in the format of the present value.
-///
-/// # Errors
-/// The value cannot be written in that format; the message says why.
+/// Returns the value to write for a change, in the format of the present value, or says why it has no such format.
 pub(super) fn in_form(change: &Change, old: &Old, path: &[String]) -> Result<Value, String> {
     let key = Key::of(path);
     if let Old::Scalar(Value::Text(text)) = old
@@ -156,8 +151,7 @@ fn precision_of(change: &Change, old: &Old, key: &Key) -> Option<Precision> {
     };
     let precision = named(&change.value)?;
     let is_all = !change.among.is_empty() && change.among.iter().all(|value| named(value).is_some());
-    let is_old =
-        matches!(old, Old::Scalar(Value::Text(text)) if FAMILIES.iter().any(|family| family.read(text).is_some()));
+    let is_old = matches!(old, Old::Scalar(Value::Text(text)) if FAMILIES.iter().any(|it| it.read(text).is_some()));
     (is_all || key.is_precision() || is_old).then_some(precision)
 }
 

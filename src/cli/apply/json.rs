@@ -98,14 +98,9 @@ fn show(value: &Value, _: &str) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-fn add(
-    text: &Text<'_>,
-    own: Option<&Place>,
-    table: &[String],
-    (key, value): (&str, &Value),
-) -> Option<(usize, String)> {
+fn add(text: &Text<'_>, own: Option<&Place>, path: &[String], (key, value): (&str, &Value)) -> Option<(usize, String)> {
     let entry = format!("{}: {}", serde_json::Value::from(key), show(value, ""));
-    if let Some(last) = text.children(table).last() {
+    if let Some(last) = text.children(path).last() {
         // Repeats the white space before the last key, so that the new key gets the same indentation.
         let before = &text.text[..last.key.start];
         let gap = &before[before.trim_end().len()..];

@@ -91,7 +91,6 @@ impl Text<'_> {
         &self.text[place.span.clone()]
     }
 
-    /// Returns the start of the line of a position.
     fn line_start(&self, at: usize) -> usize {
         self.text[..at].rfind('\n').map_or(0, |end| end + 1)
     }
@@ -132,8 +131,7 @@ impl Language {
     pub(super) fn of(path: &Path) -> Result<&'static Self, Refusal> {
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or("").to_ascii_lowercase();
         LANGUAGES.iter().find(|language| language.endings.contains(&ending.as_str())).ok_or_else(|| {
-            let known: Vec<String> =
-                LANGUAGES.iter().flat_map(|l| l.endings).map(|ending| format!(".{ending}")).collect();
+            let known: Vec<_> = LANGUAGES.iter().flat_map(|l| l.endings).map(|ending| format!(".{ending}")).collect();
             let message = format!("{} is of no language that can be written", path.display());
             Refusal::new(message, format!("its name has to end in {}", known.join(", ")))
         })
@@ -188,12 +186,10 @@ impl Language {
             return Ok(None);
         }
         let read = (self.read)(old);
-        let value = form::in_form(change, &read, &place.path).map_err(|reason| {
-            let (name, value, dotted) = (&change.name, &change.value, place.dotted());
-            let message = format!(
-                "`{dotted}` is {} in the file, and {name} = {value} does not fit its format: {reason}",
-                shown(old)
-            );
+        let value = form::in_form(change, &read, &place.path).map_err(|why| {
+            let (name, value, at) = (&change.name, &change.value, place.dotted());
+            let old = shown(old);
+            let message = format!("`{at}` is {old} in the file, and {name} = {value} does not fit its format: {why}");
             Refusal::new(message, format!("write it by hand, and leave it out here with --skip {name}"))
         })?;
         if Old::Scalar(value.clone()) == read || (self.is_same)(old, &value) {
@@ -222,10 +218,8 @@ impl Language {
     /// Reads the new text and checks that each value is as intended.
     fn check(&self, edited: &str, changes: &[Change]) -> Result<(), Refusal> {
         let failed = |what: &str| {
-            Refusal::new(
-                format!("the file cannot be changed in place: {what}"),
-                "change it by hand; nothing was written",
-            )
+            let message = format!("the file cannot be changed in place: {what}");
+            Refusal::new(message, "change it by hand; nothing was written")
         };
         let places = (self.places)(edited).map_err(|error| failed(&error))?;
         for change in changes {
@@ -242,7 +236,6 @@ impl Language {
 /// A range of bytes in a text, with its replacement.
 type Splice = (Range<usize>, String);
 
-/// Returns a text with the replacements made.
 fn spliced(text: &str, mut splices: Vec<Splice>) -> String {
     // Works from the end, so that earlier positions stay valid; texts added at one position stay in order.
     splices.sort_by_key(|(span, _)| std::cmp::Reverse(span.start));
@@ -269,10 +262,8 @@ fn find<'p>(places: &'p [Place], change: &Change) -> Result<Option<&'p Place>, R
     let several = |found: &[&Place]| {
         let all: Vec<String> = found.iter().map(|place| format!("`{}`", place.dotted())).collect();
         let first = found.first().map(|place| place.dotted()).unwrap_or_default();
-        Refusal::new(
-            format!("`{}` is there more than once: {}", change.name, all.join(", ")),
-            format!("say which: --map {}={first}", change.name),
-        )
+        let message = format!("`{}` is there more than once: {}", change.name, all.join(", "));
+        Refusal::new(message, format!("say which: --map {}={first}", change.name))
     };
     let only = |found: Vec<&'p Place>| match found.as_slice() {
         [] => Ok(None),
@@ -297,8 +288,7 @@ fn find<'p>(places: &'p [Place], change: &Change) -> Result<Option<&'p Place>, R
 
 fn unknown_keys(unknown: &[&Change], places: &[Place]) -> Refusal {
     let settings = || places.iter().filter(|place| place.obstacle.is_none());
-    let names: Vec<String> =
-        unknown.iter().map(|change| format!("`{}`", change.path.as_deref().unwrap_or(&change.name))).collect();
+    let names: Vec<_> = unknown.iter().map(|it| format!("`{}`", it.path.as_deref().unwrap_or(&it.name))).collect();
     let near = |change: &Change| -> Vec<String> {
         let wanted = change.path.as_deref().unwrap_or(&change.name);
         let likeness = |place: &Place| {

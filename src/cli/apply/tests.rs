@@ -30,25 +30,16 @@ fn refused(ending: &str, text: &str, changes: &[Change]) -> String {
 #[test]
 fn toml_keeps_everything_but_the_values() {
     let text = "# top\r\nbatch_size   =  32 # per device\r\nprecision = 'fp32'\r\n\r\n[ loader ]\r\nworkers = 0x2\r\npin.memory = false\r\n";
-    let changes = [
-        change("batch_size", 256),
-        change("precision", "bf16"),
-        change("workers", 4),
-        at("pin", "loader.pin.memory", true),
-    ];
-    assert_eq!(
-        edited("toml", text, &changes),
-        "# top\r\nbatch_size   =  256 # per device\r\nprecision = 'bf16'\r\n\r\n[ loader ]\r\nworkers = 4\r\npin.memory = true\r\n"
-    );
+    let expected = "# top\r\nbatch_size   =  256 # per device\r\nprecision = 'bf16'\r\n\r\n[ loader ]\r\nworkers = 4\r\npin.memory = true\r\n";
+    let pin = at("pin", "loader.pin.memory", true);
+    let changes = [change("batch_size", 256), change("precision", "bf16"), change("workers", 4), pin];
+    assert_eq!(edited("toml", text, &changes), expected);
     assert_eq!(edited("toml", "x = 0x20\n", &[change("x", 32)]), "x = 0x20\n", "the same value stays as it is written");
-    assert_eq!(
-        edited("toml", "\u{feff}a-b = {c = 1, d = [1, 2]}", &[at("c", "a-b.c", 2), at("d", "a-b.d.1", 9)]),
-        "\u{feff}a-b = {c = 2, d = [1, 9]}"
-    );
-    assert_eq!(
-        edited("toml", "[[run]]\nlr = 1.0\n[[run]]\nlr = 2.0\n", &[at("lr", "run.1.lr", 1e-5)]),
-        "[[run]]\nlr = 1.0\n[[run]]\nlr = 0.00001\n"
-    );
+    let changes = [at("c", "a-b.c", 2), at("d", "a-b.d.1", 9)];
+    let expected = "\u{feff}a-b = {c = 2, d = [1, 9]}";
+    assert_eq!(edited("toml", "\u{feff}a-b = {c = 1, d = [1, 2]}", &changes), expected);
+    let expected = "[[run]]\nlr = 1.0\n[[run]]\nlr = 0.00001\n";
+    assert_eq!(edited("toml", "[[run]]\nlr = 1.0\n[[run]]\nlr = 2.0\n", &[at("lr", "run.1.lr", 1e-5)]), expected);
 }
 
 #[test]
@@ -63,16 +54,11 @@ fn yaml_keeps_everything_but_the_values() {
         at("list", "train.list.1", 3),
         at("lr", "train.runs.0.lr", 1e-5),
     ];
-    assert_eq!(
-        edited("yaml", text, &changes),
-        "# top\ntrain:   # here\n    batch_size: 256   # per device\n    precision: bf16\n    name: 'c d'\n    quoted: \"no\"\n    empty: true\n    list: [1, 3]\n    runs:\n    - lr: 1.0e-5\n      x: 1\n"
-    );
+    let expected = "# top\ntrain:   # here\n    batch_size: 256   # per device\n    precision: bf16\n    name: 'c d'\n    quoted: \"no\"\n    empty: true\n    list: [1, 3]\n    runs:\n    - lr: 1.0e-5\n      x: 1\n";
+    assert_eq!(edited("yaml", text, &changes), expected);
     assert_eq!(edited("yml", "größe: ä\nbatch-size: 1\r\n", &[change("batch_size", 2)]), "größe: ä\nbatch-size: 2\r\n");
-    assert_eq!(
-        edited("yaml", "a: on\n", &[change("a", "off")]),
-        "a: off\n",
-        "a word for a boolean in YAML 1.1 is replaced by its opposite, without quotes"
-    );
+    let why = "a word for a boolean in YAML 1.1 is replaced by its opposite, without quotes";
+    assert_eq!(edited("yaml", "a: on\n", &[change("a", "off")]), "a: off\n", "{why}");
     assert_eq!(edited("yaml", "{a: 1, b: {c: 2}}\n", &[change("c", 3)]), "{a: 1, b: {c: 3}}\n");
 }
 
@@ -80,39 +66,28 @@ fn yaml_keeps_everything_but_the_values() {
 fn json_keeps_order_and_indentation() {
     let text = "{\n\t\"z\": false,\n\t\"train\" : { \"batch_size\":32, \"s\": \"a\\\"}b\" },\n\t\"a\": [ {\"x\": 1.5e3} ]\n}\n";
     let changes = [change("batch_size", 256), change("z", true), at("x", "a.0.x", 0.5)];
-    assert_eq!(
-        edited("json", text, &changes),
-        "{\n\t\"z\": true,\n\t\"train\" : { \"batch_size\":256, \"s\": \"a\\\"}b\" },\n\t\"a\": [ {\"x\": 0.5} ]\n}\n"
-    );
+    let expected =
+        "{\n\t\"z\": true,\n\t\"train\" : { \"batch_size\":256, \"s\": \"a\\\"}b\" },\n\t\"a\": [ {\"x\": 0.5} ]\n}\n";
+    assert_eq!(edited("json", text, &changes), expected);
 }
 
 #[test]
 fn what_is_missing_is_added_where_its_neighbours_are() {
-    assert_eq!(
-        added("toml", "a = 1 # x\n\n[t]\nb = 2", &[change("c", 3), at("d", "t.d", "x")]),
-        "a = 1 # x\nc = 3\n\n[t]\nb = 2\nd = \"x\"\n"
-    );
-    assert_eq!(
-        added("toml", "[t]\n  [t.u]\n  b = 2\n", &[change("c", 3), at("d", "t.d", 4)]),
-        "c = 3\n[t]\nd = 4\n  [t.u]\n  b = 2\n"
-    );
+    let expected = "a = 1 # x\nc = 3\n\n[t]\nb = 2\nd = \"x\"\n";
+    assert_eq!(added("toml", "a = 1 # x\n\n[t]\nb = 2", &[change("c", 3), at("d", "t.d", "x")]), expected);
+    let expected = "c = 3\n[t]\nd = 4\n  [t.u]\n  b = 2\n";
+    assert_eq!(added("toml", "[t]\n  [t.u]\n  b = 2\n", &[change("c", 3), at("d", "t.d", 4)]), expected);
     assert_eq!(added("toml", "t = { a = 1 }\n", &[at("b", "t.b", 2)]), "t = { a = 1, b = 2 }\n");
     assert_eq!(added("toml", "t = {a={b=1}}\n", &[at("c", "t.c", 2)]), "t = {a={b=1}, c = 2}\n");
     assert_eq!(added("toml", "", &[change("a", 1), change("b", 2)]), "a = 1\nb = 2\n");
-    assert_eq!(
-        added("yaml", "# x\na: 1 # one\nt:\n  b: 2\n", &[change("c", 3), at("d", "t.d", "no")]),
-        "# x\na: 1 # one\nc: 3\nt:\n  b: 2\n  d: \"no\"\n"
-    );
-    assert_eq!(
-        added("yaml", "t:\n  u:\n    b: 2\n", &[at("d", "t.d", 4), change("e", 5)]),
-        "e: 5\nt:\n  d: 4\n  u:\n    b: 2\n"
-    );
+    let expected = "# x\na: 1 # one\nc: 3\nt:\n  b: 2\n  d: \"no\"\n";
+    assert_eq!(added("yaml", "# x\na: 1 # one\nt:\n  b: 2\n", &[change("c", 3), at("d", "t.d", "no")]), expected);
+    let expected = "e: 5\nt:\n  d: 4\n  u:\n    b: 2\n";
+    assert_eq!(added("yaml", "t:\n  u:\n    b: 2\n", &[at("d", "t.d", 4), change("e", 5)]), expected);
     assert_eq!(added("yaml", "a: {}\n", &[at("b", "a.b", 2)]), "a: {b: 2}\n");
     assert_eq!(added("yaml", "# nothing\n", &[change("b", 2)]), "# nothing\nb: 2\n");
-    assert_eq!(
-        added("json", "{\n  \"a\": 1\n}\n", &[change("b", "x"), change("c", 2)]),
-        "{\n  \"a\": 1,\n  \"b\": \"x\",\n  \"c\": 2\n}\n"
-    );
+    let expected = "{\n  \"a\": 1,\n  \"b\": \"x\",\n  \"c\": 2\n}\n";
+    assert_eq!(added("json", "{\n  \"a\": 1\n}\n", &[change("b", "x"), change("c", 2)]), expected);
     assert_eq!(added("json", "{\"t\": {}}", &[at("b", "t.b", 2)]), "{\"t\": {\"b\": 2}}");
     let error = language("toml").edited("a = 1\n", &[at("b", "t.b", 2)], true).unwrap_err();
     assert_eq!(error.message, "there is no table `t` to add `b` to");
@@ -166,11 +141,8 @@ fn yaml(path: &str, old: &str, settings: &[&str], value: &str) -> String {
         text += &format!("{}{table}:\n", "  ".repeat(depth));
     }
     let front = format!("{text}{}{}: ", "  ".repeat(tables.len()), key[0]);
-    match language("yaml").edited(
-        &format!("{front}{old} # kept\n"),
-        &[among("precision", path, settings, value)],
-        false,
-    ) {
+    let changes = [among("precision", path, settings, value)];
+    match language("yaml").edited(&format!("{front}{old} # kept\n"), &changes, false) {
         Ok(edited) => edited.strip_prefix(&front).unwrap().strip_suffix(" # kept\n").unwrap().to_owned(),
         Err(Refusal { message, .. }) => format!("({})", message.rsplit("does not fit its format: ").next().unwrap()),
     }
@@ -249,6 +221,7 @@ fn numbers_answers_and_texts_keep_their_kind() {
 
 #[test]
 fn what_cannot_be_said_in_the_files_form_is_refused() {
+    let lion = Change { path: None, ..among("a", "", &["adamw", "lion"], "lion") };
     for (ending, text, change, reason) in [
         ("yaml", "a: large\n", change("a", 4), "it is no number"),
         ("yaml", "a: _12\n", change("a", 4), "it is no number"),
@@ -260,12 +233,7 @@ fn what_cannot_be_said_in_the_files_form_is_refused() {
         ("yaml", "a: ${b}\n", change("a", 3), "refers to another setting"),
         ("yaml", "a: !tag 4\n", change("a", 3), "no number, text, true or false"),
         ("toml", "a = 1979-05-27\n", change("a", 3), "no number, text, true or false"),
-        (
-            "yaml",
-            "a: sgd\n",
-            Change { path: None, ..among("a", "", &["adamw", "lion"], "lion") },
-            "none of the settings that were searched",
-        ),
+        ("yaml", "a: sgd\n", lion, "none of the settings that were searched"),
     ] {
         let refused = refused(ending, text, &[change]);
         assert!(refused.contains(reason) && refused.contains("--skip"), "{text}: {refused}");

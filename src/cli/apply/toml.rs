@@ -72,9 +72,7 @@ fn read(old: &str) -> Old {
 
 fn show(value: &Value, old: &str) -> String {
     match value {
-        Value::Text(text) if old.starts_with('\'') && !old.starts_with("'''") && is_literal(text) => {
-            format!("'{text}'")
-        }
+        Value::Text(it) if old.starts_with('\'') && !old.starts_with("'''") && is_literal(it) => format!("'{it}'"),
         value => toml_scalar(value),
     }
 }
@@ -84,12 +82,7 @@ fn is_literal(text: &str) -> bool {
     !text.contains('\'') && !text.chars().any(char::is_control)
 }
 
-fn add(
-    text: &Text<'_>,
-    own: Option<&Place>,
-    table: &[String],
-    (key, value): (&str, &Value),
-) -> Option<(usize, String)> {
+fn add(text: &Text<'_>, own: Option<&Place>, path: &[String], (key, value): (&str, &Value)) -> Option<(usize, String)> {
     let line_break = text.line_break();
     let is_bare = |key: &str| !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c));
     let key = if is_bare(key) { key.to_owned() } else { toml::Value::from(key).to_string() };
@@ -97,17 +90,14 @@ fn add(
     if let Some(own) = own.filter(|own| text.of(own).starts_with('{')) {
         let whole = text.of(own);
         let inside = whole.strip_suffix('}').unwrap_or(whole).trim_end().len();
-        let separator = if text.children(table).next().is_some() { ", " } else { " " };
+        let separator = if text.children(path).next().is_some() { ", " } else { " " };
         return Some((own.span.start + inside, format!("{separator}{entry}")));
     }
     // The new line goes after the table's own settings. Subtables do not count: their headers may be anywhere.
     let is_below_header = |place: &&Place| !text.text[text.line_start(place.key.start)..place.key.start].contains('[');
-    let last = text
-        .children(table)
-        .filter(|place| place.obstacle.is_none() || !text.of(place).contains('['))
-        .filter(|place| place.obstacle != Some(TABLE))
-        .filter(is_below_header)
-        .last();
+    let own_settings = text.children(path).filter(|place| place.obstacle != Some(TABLE));
+    let in_one_line = |place: &&Place| place.obstacle.is_none() || !text.of(place).contains('[');
+    let last = own_settings.filter(in_one_line).filter(is_below_header).last();
     if let Some(last) = last {
         let (at, before) = text.after_line(last);
         return Some((at, format!("{before}{}{entry}{line_break}", text.indent(last.key.start))));

@@ -186,8 +186,7 @@ fn show(value: &Value, old: &str) -> String {
     match value {
         Value::Text(text) if old.starts_with('\'') && !text.contains(['\'', '\n']) => format!("'{text}'"),
         Value::Text(_) if old.starts_with(['"', '\'']) => yaml_scalar(value),
-        // These strings need no quotes: a word for yes or no that replaces such a word, Lightning's name of a
-        // precision, and a plain string.
+        // No quotes: a word for yes or no in place of another, Lightning's name of a precision, a plain string.
         Value::Text(text) if is_answer(old.trim()) && is_answer(text) => text.clone(),
         Value::Text(text) if is_precision_word(text) && !old.is_empty() => text.clone(),
         Value::Text(text) if !old.is_empty() && is_plain_yaml(text) => text.clone(),
@@ -236,19 +235,14 @@ fn unquoted(old: &str) -> Option<String> {
     }
 }
 
-fn add(
-    text: &Text<'_>,
-    own: Option<&Place>,
-    table: &[String],
-    (key, value): (&str, &Value),
-) -> Option<(usize, String)> {
+fn add(text: &Text<'_>, own: Option<&Place>, path: &[String], (key, value): (&str, &Value)) -> Option<(usize, String)> {
     let entry = format!("{}: {}", yaml_key(key), show(value, ""));
     let flow = match own {
         Some(own) => text.of(own).starts_with('{').then_some(own.span.start),
         None => text.text.trim_start().starts_with('{').then(|| text.text.find('{')).flatten(),
     };
     if let Some(start) = flow {
-        let separator = if text.children(table).next().is_some() { ", " } else { "" };
+        let separator = if text.children(path).next().is_some() { ", " } else { "" };
         return Some((start + 1, format!("{entry}{separator}")));
     }
     let line_break = text.line_break();
@@ -256,13 +250,13 @@ fn add(
     let indent = |at: usize| " ".repeat(text.text[text.line_start(at)..at].chars().count());
     // Insert after a setting of one line: the next line cannot be a part of that setting.
     let has_one_line = |place: &&Place| place.obstacle.is_none() && !text.of(place).contains('\n');
-    if let Some(last) = text.children(table).filter(has_one_line).last() {
+    if let Some(last) = text.children(path).filter(has_one_line).last() {
         let (at, before) = text.after_line(last);
         return Some((at, format!("{before}{}{entry}{line_break}", indent(last.key.start))));
     }
-    if let Some(first) = text.children(table).next() {
+    if let Some(first) = text.children(path).next() {
         return Some((first.key.start, format!("{entry}{line_break}{}", indent(first.key.start))));
     }
     let end = if text.text.is_empty() || text.text.ends_with('\n') { "" } else { line_break };
-    table.is_empty().then(|| (text.text.len(), format!("{end}{entry}{line_break}")))
+    path.is_empty().then(|| (text.text.len(), format!("{end}{entry}{line_break}")))
 }

@@ -10,7 +10,6 @@ use super::K8s;
 
 const SEARCH: &str = include_str!("search.yaml.jinja");
 const SECRET: &str = include_str!("secret.yaml.jinja");
-
 /// The port that workers dial: any port above 1023 would do.
 const PORT: u16 = 7331;
 
@@ -40,24 +39,18 @@ pub(super) fn yaml(wanted: &Wanted<'_>) -> String {
     let text = |text: &Option<String>| text.as_deref().map(Value::from).unwrap_or_default();
     let pairs = |pairs: &[(String, String)]| Value::from_iter(pairs.iter().map(|(a, b)| vec![a.clone(), b.clone()]));
     let job = |name: &str, part: &str, words: Vec<String>, mounts: &[(String, String)]| {
-        // Copies the spec into the script's folder. To discard the writes of probes, gputune covers that folder, but
-        // cannot cover a mounted file.
+        // Copies the spec into the script's folder: gputune covers that folder, but cannot cover a mounted file.
         let copy = format!(
             "cp /run/gputune-spec/{file} ./.{file}.$HOSTNAME && mv ./.{file}.$HOSTNAME ./{file} && exec \"$@\""
         );
         let words = ["sh", "-c", &copy, "sh"].into_iter().map(str::to_owned).chain(words);
-        Value::from_pairs([
-            ("name", name.into()),
-            ("part", part.into()),
-            ("words", Value::from_iter(words)),
-            ("mounts", pairs(mounts)),
-        ])
+        let (words, mounts) = (Value::from_iter(words), pairs(mounts));
+        Value::from_pairs([("name", name.into()), ("part", part.into()), ("words", words), ("mounts", mounts)])
     };
     let results = claim.iter().map(|claim| (claim.clone(), "/mnt/results".to_owned()));
     let driver_mounts: Vec<(String, String)> = results.chain(mounts.iter().cloned()).collect();
     let driver = job("driver", "driver", wanted.driver_words(), &driver_mounts);
-    let workers =
-        (1..=options.workers).map(|number| job(&format!("worker-{number}"), "worker", wanted.worker_words(), mounts));
+    let workers = (1..=options.workers).map(|n| job(&format!("worker-{n}"), "worker", wanted.worker_words(), mounts));
     let resources = [
         (*gpus > 0).then(|| format!("nvidia.com/gpu: {gpus}")),
         options.cpu.as_ref().map(|cpu| format!("cpu: {}", quoted(cpu))),
@@ -104,9 +97,7 @@ fn quoted(text: &str) -> String {
 
 /// Formats lines as the value of a key: a readable block if their characters allow it (YAML 1.2, 5.1 and 8.1).
 fn block(text: &str, by: usize) -> String {
-    let is_plain = |letter: char| {
-        letter == '\n' || letter == '\t' || !(letter.is_control() || "\u{2028}\u{2029}\u{feff}".contains(letter))
-    };
+    let is_plain = |c: char| c == '\n' || c == '\t' || !(c.is_control() || "\u{2028}\u{2029}\u{feff}".contains(c));
     let lines_end_alike = text.ends_with('\n') && !text.ends_with("\n\n");
     if !lines_end_alike || !text.chars().all(is_plain) || text.starts_with([' ', '\n', '\t']) {
         return format!(" {}\n", quoted(text));

@@ -25,9 +25,7 @@ impl Line {
     }
 
     pub(super) fn hear(&mut self, progress: &DuelProgress<'_>) {
-        for fallback in progress.fallbacks.iter().skip(self.fallbacks) {
-            self.show.say(fallback, Tone::Plain);
-        }
+        progress.fallbacks.iter().skip(self.fallbacks).for_each(|fallback| self.show.say(fallback, Tone::Plain));
         self.fallbacks = progress.fallbacks.len();
         self.show.note(&words(progress));
         // Without a terminal, a change of side alone prints no line, except in the warm-up.
@@ -144,11 +142,7 @@ struct One<'r> {
 }
 
 pub(super) fn json<'r>(contenders: &'r [Contender; 2], duelled: &'r Duelled, device: &'r str) -> Report<'r> {
-    let one = |contender: &'r Contender, side| One {
-        named: &contender.text,
-        config: &contender.settings,
-        outcome: duelled.side(side),
-    };
+    let one = |it: &'r Contender, side| One { named: &it.text, config: &it.settings, outcome: duelled.side(side) };
     Report {
         format: 1,
         a: one(&contenders[0], Side::A),

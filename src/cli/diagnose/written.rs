@@ -57,10 +57,8 @@ impl Opener {
         }
         match &self.kind {
             Kind::Spec { path: old, .. } if paths::folder_of(old).canonicalize().ok() != folder.canonicalize().ok() => {
-                usage(
-                    "paths in a spec are relative to its folder".to_owned(),
-                    format!("write the new spec next to {}", old.display()),
-                )
+                let hint = format!("write the new spec next to {}", old.display());
+                usage("paths in a spec are relative to its folder".to_owned(), hint)
             }
             _ => Ok(()),
         }
@@ -89,8 +87,7 @@ impl Opener {
 
     fn text(&self, path: &Path, examined: &Examined) -> Result<String, Failed> {
         let evidence = &examined.evidence;
-        let openings: Vec<Opening> =
-            examined.verdict.openings(evidence).into_iter().filter(|opening| self.can_open(opening)).collect();
+        let openings: Vec<_> = examined.verdict.openings(evidence).into_iter().filter(|it| self.can_open(it)).collect();
         match &self.kind {
             Kind::Command(command, cwd) => {
                 let openings = some(openings, evidence);
@@ -141,13 +138,8 @@ fn quoted(text: &str) -> String {
 
 fn parameter_line(opening: &Opening) -> String {
     let values: Vec<String> = opening.values.iter().map(toml_scalar).collect();
-    format!(
-        "# {}\n{} = {{ values = [{}], apply = {} }}\n",
-        opening.why,
-        opening.parameter,
-        values.join(", "),
-        quoted(opening.target)
-    )
+    let (why, name, target) = (&opening.why, &opening.parameter, quoted(opening.target));
+    format!("# {why}\n{name} = {{ values = [{}], apply = {target} }}\n", values.join(", "))
 }
 
 /// Returns the lines of `[baseline]`: the job's settings today. Prefetching and persistence count only with workers.
@@ -186,11 +178,9 @@ fn fresh(path: &Path, command: &[String], cwd: &Path, openings: &[Opening], exam
     text += "\n# What may be tried; take out what you do not want to change.\n[space]\n";
     openings.iter().for_each(|opening| text.push_str(&parameter_line(opening)));
     text += "\n# No [baseline]: the first probe runs the unmodified command, and the search compares with it.\n";
-    let _ = write!(
-        text,
-        "\n[limits]\n# How long one probe may take, start-up included.\nprobe_time = \"{}s\"\n",
-        probe_seconds(examined)
-    );
+    let seconds = probe_seconds(examined);
+    text += "\n[limits]\n# How long one probe may take, start-up included.\n";
+    let _ = writeln!(text, "probe_time = \"{seconds}s\"");
     text += "\n[search]\nprobes = 24\ntime = \"20m\"\n";
     text
 }

@@ -4,11 +4,9 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use gputune::init::{
-    Command, Template,
-    draft::{Frame, Rate, RenderedFile},
-    plan::{Plan, Planned, Way},
-};
+use gputune::init::draft::{Frame, Rate, RenderedFile};
+use gputune::init::plan::{Plan, Planned, Way};
+use gputune::init::{Command, Template};
 use gputune::model::Measurement;
 use gputune::report::emit::shell_word;
 use gputune::spec::Spec;
@@ -110,7 +108,6 @@ pub(in crate::cli) struct Drafted {
     /// False if gputune cannot see how fast the script trains.
     has_rate: bool,
     time: String,
-    /// The commands to run next.
     next: Vec<String>,
     gputune_version: &'static str,
     /// The settings that are not searched with the reasons, the most important first.
@@ -208,7 +205,6 @@ impl Drafted {
         self.not_searched.iter().take(shown).map(line).collect()
     }
 
-    /// Lists the commands to run next, for the terminal.
     pub(super) fn next(&self) -> String {
         let about = |command: &str| match command.starts_with("gputune diagnose") {
             true => "what the step waits for, in two minutes".to_owned(),

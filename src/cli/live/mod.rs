@@ -26,9 +26,7 @@ use view::{Block, WHOLE_BAR};
 
 /// The most draws and key checks per second.
 const RATE: u8 = 5;
-
 const EVERY: Duration = Duration::from_millis(1000 / RATE as u64);
-
 /// The most finished lines to keep: more than a screen has.
 const RECENT: usize = 300;
 
@@ -49,7 +47,6 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// The block on the screen.
     block: Option<Block>,
     /// The terminal's rows and columns when the block was drawn.
     size: (u16, u16),
@@ -80,7 +77,6 @@ impl Live {
         Self { shared, thread }
     }
 
-    /// Shows a new status.
     pub(super) fn show(&self, status: &Status) {
         self.shared.state().status = Some((status.clone(), Instant::now()));
     }
@@ -202,8 +198,7 @@ fn leave_no_mess_on_panic(shared: &Arc<Shared>) {
         if let Some(shared) = shared.upgrade()
             && !shared.is_over.swap(true, Ordering::Relaxed)
         {
-            // indicatif draws nothing in a panicking thread, and this thread may hold the bar's lock. So another
-            // thread clears the bar.
+            // indicatif draws nothing in a panicking thread, which may also hold its lock: another thread clears it.
             let (done, cleared) = mpsc::channel();
             let bar = shared.bar.clone();
             std::thread::spawn(move || {

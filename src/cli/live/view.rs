@@ -1,25 +1,19 @@
-//! The content of the live view: the status of a search in a few lines. Their number changes only with the number of
-//! slots, so that the view does not jump.
+//! The content of the live view: a search's status in a few lines. Only the number of slots changes their number.
 
 use std::time::Duration;
 
 use console::measure_text_width;
-use gputune::model::{
-    Estimate, Metric, Purpose, Readings,
-    quantity::{show_bytes, show_duration, show_number},
-};
+use gputune::model::quantity::{show_bytes, show_duration, show_number};
+use gputune::model::{Estimate, Metric, Purpose, Readings};
 use gputune::report::{Screen, Tone, shortened, shown_estimate, shown_settings, wrap};
 use gputune::search::{Ended, Running, Status};
 
 /// The width of the labels, in columns.
 const LABEL: usize = 8;
-
 /// The rows for the reason why a config is probed.
 const WHY: usize = 2;
-
 /// The width of the bar, in columns.
 const BAR: usize = 20;
-
 /// The value of a full bar.
 pub(super) const WHOLE_BAR: u64 = 1000;
 
@@ -48,7 +42,6 @@ impl Block {
         Self::on(screen).rule().budget(status, since).probe(status, since).best(status).last(note)
     }
 
-    /// A block of one line.
     pub(super) fn line(note: &str, screen: Screen) -> Self {
         Self::on(screen).last(note)
     }
@@ -143,9 +136,7 @@ impl Block {
                 Some(Ended::Stopped(reason)) => format!("ended: {reason}"),
                 Some(Ended::Failed(reason)) => format!("failed: {reason}"),
                 None => match status.in_round {
-                    Some(configs) => {
-                        format!("round {}: measures {configs} configs next to each other", status.rounds + 1)
-                    }
+                    Some(all) => format!("round {}: measures {all} configs next to each other", status.rounds + 1),
                     None => "chooses what to probe next".to_owned(),
                 },
             };
@@ -155,11 +146,8 @@ impl Block {
             return self;
         };
         let room = self.room();
-        self.push(
-            "probe",
-            Tone::Plain,
-            &format!("#{} {}", probe.number, config(probe, status, room.saturating_sub(5))),
-        );
+        let words = format!("#{} {}", probe.number, config(probe, status, room.saturating_sub(5)));
+        self.push("probe", Tone::Plain, &words);
         let elapsed = probe.elapsed_s + since.as_secs_f64();
         self.push("speed", Tone::Plain, &speed(probe, elapsed, status));
         let scale = scale(probe.throughput, rival(status), room.min(60));
@@ -245,8 +233,7 @@ fn rival(status: &Status) -> Option<f64> {
     best.throughput.filter(|throughput| *throughput == best.estimate).map(|throughput| throughput.value)
 }
 
-/// Draws a throughput with its interval on an axis that begins at 0, such as `──────[━━●━━]─────│────`. `│` marks the
-/// throughput of the best config.
+/// Draws a throughput with its interval on an axis from 0, with `│` at the best: `──────[━━●━━]─────│────`.
 fn scale(rate: Option<Estimate>, best: Option<f64>, columns: usize) -> String {
     /// The end of the axis, as a multiple of the larger throughput. A round number that leaves some room.
     const BEYOND: f64 = 1.15;
@@ -338,6 +325,7 @@ mod tests {
             [(Metric::GpuBusy, 0.87), (Metric::SmActive, 0.61), (Metric::Power, 412.0), (Metric::MemoryOwn, 33e9)];
         let readings = gpu.map(|(metric, value)| (metric, reading(value))).into();
         let estimate = Estimate::interval(3214.0, 3185.0, 3243.0);
+        let (config, throughput, unit) = (settings(64), Some(estimate), "samples/s".to_owned());
         Status {
             format: 1,
             gputune_version: "0".to_owned(),
@@ -368,14 +356,7 @@ mod tests {
                     gpus: vec![GpuUse { readings, ..GpuUse::default() }],
                 },
             }),
-            best: Some(BestSoFar {
-                number: 5,
-                config: settings(64),
-                estimate,
-                throughput: Some(estimate),
-                unit: "samples/s".to_owned(),
-                times_better: Some(1.53),
-            }),
+            best: Some(BestSoFar { number: 5, config, estimate, throughput, unit, times_better: Some(1.53) }),
             ended: None,
         }
     }
@@ -421,12 +402,8 @@ mod tests {
         let height = at(80).lines().count();
         for status in [status(), bare, early, long, extreme, in_rounds] {
             for columns in [40, 60, 80, 200] {
-                let block = Block::of(
-                    &status,
-                    Duration::from_secs(1),
-                    NOTE,
-                    Screen { columns, colours: true, is_verbose: false },
-                );
+                let screen = Screen { columns, colours: true, is_verbose: false };
+                let block = Block::of(&status, Duration::from_secs(1), NOTE, screen);
                 let text = block.template().replace("{bar:20}", &"━".repeat(BAR));
                 assert_eq!(text.lines().count(), height);
                 for line in text.lines() {

@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use gputune::model::{Config, Event, History, Objective, Outcome, Purpose, Space, Trial, front};
 use gputune::probe::Replay;
-use gputune::search::{
-    Budget, StopReason, Strategy, TuneError, Tuner,
-    strategy::{Entry, Proposal, SoFar, View},
-};
+use gputune::search::strategy::{Entry, Proposal, SoFar, View};
+use gputune::search::{Budget, StopReason, Strategy, TuneError, Tuner};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use serde::Serialize;
@@ -20,12 +18,10 @@ pub(super) struct Run {
     pub(super) best: Vec<Option<f64>>,
     /// The expected gain of each probe, as a share of the best so far; `null` if the strategy expects none.
     pub(super) expected_gain: Vec<Option<f64>>,
-    /// How many probes failed.
     pub(super) failed: usize,
     /// Why it ended, if it was a search with its own end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stopped: Option<Ending>,
-    /// The scores of the probes that succeeded.
     #[serde(skip)]
     scores: Vec<Vec<f64>>,
 }

@@ -42,10 +42,7 @@ pub(super) struct Submission<'s> {
     pub(super) is_quiet: bool,
 }
 
-/// Submits a search, or finds its existing job, and follows the job to its end.
-///
-/// # Errors
-/// The search cannot be submitted, or the job ends without the search's result.
+/// Submits a search, or finds its existing job, and follows the job to its end and the search's result.
 pub(super) fn search(wanted: &Submission<'_>) -> super::Result {
     let unreadable = || Failed::usage("the options of --slurm cannot be read: a quote or a backslash is left open");
     let words = shlex::split(wanted.options).ok_or_else(unreadable)?;
@@ -68,15 +65,12 @@ pub(super) fn search(wanted: &Submission<'_>) -> super::Result {
         match job.state() {
             State::Waits { .. } | State::Runs { .. } if wanted.is_fresh => {
                 let message = format!("job {} still searches in {}", job.number, paths::relative(wanted.out).display());
-                return Err(
-                    Failed::usage(message).hint(format!("end it by `scancel {}`, or choose another --out", job.number))
-                );
+                let hint = format!("end it by `scancel {}`, or choose another --out", job.number);
+                return Err(Failed::usage(message).hint(hint));
             }
             State::Waits { .. } | State::Runs { .. } => {
-                job.say(&format!(
-                    "job {} of this search is still there, and followed; --slurm asks for no other",
-                    job.number
-                ));
+                let id = &job.number;
+                job.say(&format!("job {id} of this search is still there, and followed; --slurm asks for no other"));
                 return job.follow();
             }
             State::Over(_) | State::Forgotten => {}
@@ -105,8 +99,7 @@ fn submit(wanted: &Submission<'_>, words: &[String]) -> Result<Job, Failed> {
     let log = files.join(LOG).display().to_string().replace('%', "%%");
     let name = wanted.spec.path.file_stem().unwrap_or_default().to_string_lossy();
     let mut sbatch = Command::new("sbatch");
-    // If the job loses a node, the search goes on without it. If Slurm requeues the job, the search continues from its
-    // journal.
+    // If the job loses a node, the search goes on without it. A requeued job continues from the search's journal.
     sbatch
         .args(["--parsable", "--open-mode=append", "--no-kill", "--requeue"])
         .arg(format!("--job-name=gputune-{name}"));
@@ -218,8 +211,7 @@ pub(super) fn refused(words: &[String]) -> Option<String> {
         let (_, long, why) = OWN.iter().find(|(short, long, _)| is(word, short, long))?;
         Some(format!("`{long}` has no place in --slurm: {why}"))
     });
-    // A word without a hyphen may be the value of the option before it. `sbatch` would run any other such word as the
-    // job's script, instead of gputune.
+    // A word without a hyphen may be an option's value. `sbatch` would run any other as the job's script.
     let takes_none = |word: Option<&String>| word.is_none_or(|word| word.starts_with("--") && word.contains('='));
     let stray = words.iter().enumerate().find(|(at, word)| {
         let before = at.checked_sub(1).and_then(|before| words.get(before));

@@ -11,9 +11,7 @@ use crate::report::emit::{FRAMEWORKS, KNOBS};
 struct Owner {
     /// The framework's name in [`FRAMEWORKS`].
     framework: &'static str,
-    /// The modules that identify the framework.
     modules: Names,
-    /// The names of the calls.
     calls: Names,
     /// The prefix of the framework's keys, which the call omits.
     prefix: &'static str,
@@ -80,7 +78,6 @@ pub(super) fn arguments<'s>(script: &'s Script, target: &str, value: &Value, dev
     })
 }
 
-/// Formats a JSON scalar as Python code.
 fn python(value: &Json) -> String {
     match value {
         Json::Bool(true) => "True".to_owned(),

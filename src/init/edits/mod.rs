@@ -12,11 +12,8 @@ use std::path::Path;
 
 use crate::init::Call;
 use crate::model::{Settings, Value};
-use crate::probe::{
-    StepTemplate,
-    adapter::{Applied, Names, OwnCall, Spot, has_graphs},
-    protocol::REPLACED_FILES,
-};
+use crate::probe::adapter::{Applied, Names, OwnCall, Spot, has_graphs};
+use crate::probe::{StepTemplate, protocol::REPLACED_FILES};
 use crate::report::Edit;
 
 use script::{Found, Script};
@@ -66,8 +63,7 @@ fn compiles_with_graphs(script: &Script, all: &[(&Applied, Value)]) -> bool {
     }
 }
 
-/// Returns the settings that the hook applies, as the script would need them without the hook: a batch size becomes the size of a
-/// piece.
+/// Returns the hook's settings as a script without the hook needs them: a batch size becomes the size of a piece.
 fn applied<'s>(step: &'s StepTemplate, settings: &'s Settings) -> Vec<(&'s Applied, Value)> {
     let pieces = pieces(step, settings);
     let value = |(applied, value): (&'s Applied, &'s Value)| {
@@ -138,8 +134,7 @@ impl<'s> Writer<'s> {
         self.want(target, Err(name), owned(wanted));
     }
 
-    /// Adds the division of the batch. If the hook divides a batch size from the command into pieces, the loader must divide it
-    /// instead.
+    /// Divides the batch. If the hook divides the command's batch size into pieces, the loader must divide it instead.
     fn add_pieces(&mut self, step: &StepTemplate, settings: &Settings) {
         let pieces = pieces(step, settings);
         let is_by_hook = step.apply.by_hook(settings).any(|(applied, _)| applied.name == "dataloader.batch_size");
@@ -196,13 +191,8 @@ fn owned(arguments: crate::probe::adapter::Arguments) -> Vec<(String, String)> {
 /// Changes an assignment in the script to another value; `None` if the value is the same.
 fn reassigned(script: &Script, code: &str, target: &str) -> Option<Edit> {
     let (place, now) = script.assignment(code)?;
-    (now != code).then(|| Edit {
-        targets: vec![target.to_owned()],
-        place: Some(place),
-        what: "set".to_owned(),
-        lines: vec![code.to_owned()],
-        instead_of: vec![now],
-    })
+    let (targets, what, lines) = (vec![target.to_owned()], "set".to_owned(), vec![code.to_owned()]);
+    (now != code).then(|| Edit { targets, place: Some(place), what, lines, instead_of: vec![now] })
 }
 
 /// Returns the current code of a call's argument.

@@ -20,17 +20,14 @@ const SIGNS: &[(&str, &[&str])] = &[
     ("torch.grad_accumulation", &["accum"]),
     ("torch.checkpoint", &["checkpoint"]),
 ];
-/// The most bytes that are read of a file.
 const MOST_BYTES: usize = 512 * 1024;
 
-/// A call and its place.
 #[derive(Debug, Clone)]
 pub(super) struct Found<'s> {
     pub(super) call: &'s Call,
     pub(super) place: String,
 }
 
-/// One of the script's own files.
 #[derive(Debug)]
 struct File {
     /// The path relative to the working directory of the command.
@@ -61,7 +58,6 @@ impl Script {
         Self { files: std::mem::take(&mut source.files).into_iter().filter_map(file).collect(), source }
     }
 
-    /// Returns true if the script imports a module.
     pub(super) fn imports(&self, module: &str) -> bool {
         self.source.imports(module)
     }
@@ -129,8 +125,7 @@ impl Script {
         trains.or_else(|| self.files.iter().find_map(|file| Some((file, of(file).into_iter().next()?))))
     }
 
-    /// Returns true if a setting turns a target on, but the script contains none of the target's words. So only the hook applies
-    /// it.
+    /// Returns true if a setting turns on a target that only the hook applies: the script has none of its words.
     pub(super) fn cannot_do(&self, target: &str, value: &Value) -> bool {
         let is_plain = matches!(value, Value::Bool(false) | Value::Int(0 | 1))
             || matches!(value, Value::Text(name) if ["off", "fp32", "math"].contains(&name.as_str()));

@@ -3,10 +3,8 @@
 use std::path::Path;
 
 use super::*;
-use crate::probe::{
-    Template,
-    adapter::{Apply, Target},
-};
+use crate::probe::Template;
+use crate::probe::adapter::{Apply, Target};
 
 /// Makes parameters that are named after their targets.
 fn step(folder: &Path, settings: &[(&str, Value)]) -> (StepTemplate, Settings) {
@@ -83,10 +81,8 @@ fn a_plain_loop_is_told_line_by_line_in_its_own_words() {
 #[test]
 fn a_loader_without_workers_loses_what_it_would_refuse() {
     let all = shown(PLAIN, &[("dataloader.num_workers", 0.into())]);
-    assert_eq!(
-        all,
-        "train.py:7: in DataLoader(...): num_workers=0 (instead of num_workers=args.workers, prefetch_factor=4)"
-    );
+    let expected = "in DataLoader(...): num_workers=0 (instead of num_workers=args.workers, prefetch_factor=4)";
+    assert_eq!(all, format!("train.py:7: {expected}"));
 }
 
 #[test]
@@ -199,8 +195,6 @@ fn a_loader_in_another_file_of_the_project_is_found_there() {
 fn a_script_that_cannot_be_read_is_told_without_places() {
     let settings = [("dataloader.num_workers", Value::from(3)), ("torch.precision", "bf16".into())];
     let all = shown_with(&[], &settings, &[], false);
-    assert_eq!(
-        all,
-        "in DataLoader: num_workers=3\naround the forward pass and the loss: with torch.autocast(\"cpu\", dtype=torch.bfloat16):"
-    );
+    let around = "around the forward pass and the loss: with torch.autocast(\"cpu\", dtype=torch.bfloat16):";
+    assert_eq!(all, format!("in DataLoader: num_workers=3\n{around}"));
 }

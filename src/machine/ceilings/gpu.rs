@@ -14,16 +14,12 @@ use crate::model::Precision;
 /// The time on the clock, in seconds, at which measuring ends. Kinds that do not fit are left out and reported.
 /// `gputune device --bench` may take 30 seconds: the other 3 are for a repetition that has already started.
 const LIMIT: f64 = 27.0;
-
 /// The seconds that the preparation of a kind usually takes: an assumption. On an H100 all kinds together took 17 s.
 const PREPARATION: f64 = 0.4;
-
 /// The seconds that are kept free for the preparation of a kind and for its last repetition: a round number.
 const RESERVE: f64 = 1.5;
-
 /// The shortest time for the measurement of a kind, in seconds: a round number.
 const SHORTEST: f64 = 0.6;
-
 const OVER: &str = "the time for measuring was over";
 
 /// Measures the GPU with CUDA's number `ordinal` until `clock` shows 27 seconds; the clock started with the command.

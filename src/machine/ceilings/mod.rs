@@ -251,12 +251,9 @@ mod tests {
     }
 
     /// Makes work whose repetitions each take the seconds that a function returns; each run calls the function once.
-    pub(super) fn fake_work<'w>(
-        clock: &'w FakeClock,
-        mut seconds: impl FnMut() -> Result<f64, String> + 'w,
-    ) -> Timed<'w> {
+    pub(super) fn fake_work<'w>(clock: &'w FakeClock, mut each: impl FnMut() -> Result<f64, String> + 'w) -> Timed<'w> {
         let run = move |repetitions: u32| {
-            let seconds = seconds()? * f64::from(repetitions);
+            let seconds = each()? * f64::from(repetitions);
             clock.pass(seconds);
             Ok(seconds)
         };

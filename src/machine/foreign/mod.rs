@@ -10,8 +10,7 @@ pub(crate) mod cuda;
 pub(crate) mod namespaces {
     use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-    /// Gives this thread its own mount namespace, and its own user namespace if requested. The kernel refuses a user
-    /// namespace to a process with several threads.
+    /// Gives this thread its own mount namespace, and if requested its own user namespace (only in a single thread).
     pub(crate) fn own_mounts(with_user: bool) -> rustix::io::Result<()> {
         let mut flags = UnshareFlags::NEWNS;
         flags.set(UnshareFlags::NEWUSER, with_user);
@@ -50,8 +49,7 @@ pub(crate) mod nvml {
         Ok(number)
     }
 
-    /// Returns two flags about failed memory rows: if some will be replaced at the next restart, and if some cannot be
-    /// replaced.
+    /// Returns two flags: some failed memory rows wait to be replaced at the next restart, or cannot be replaced.
     pub(crate) fn remapped_rows(device: &Device<'_>) -> Result<(bool, bool), NvmlError> {
         let call = nvml_sym(device.nvml().lib().nvmlDeviceGetRemappedRows.as_ref())?;
         let (mut corrected, mut uncorrected, mut pending, mut failed) = (0, 0, 0, 0);

@@ -119,11 +119,8 @@ impl Disk {
         let absolute = std::path::absolute(folder).ok()?;
         let there = absolute.ancestors().find(|folder| folder.is_dir())?;
         let stat = rustix::fs::statvfs(there).ok()?;
-        Some(Self {
-            folder: folder.to_owned(),
-            total_bytes: stat.f_blocks * stat.f_frsize,
-            free_bytes: stat.f_bavail * stat.f_frsize,
-        })
+        let [total_bytes, free_bytes] = [stat.f_blocks, stat.f_bavail].map(|blocks| blocks * stat.f_frsize);
+        Some(Self { folder: folder.to_owned(), total_bytes, free_bytes })
     }
 }
 

@@ -15,10 +15,8 @@ use serde::Serialize;
 pub use host::{Disk, Host, Processors};
 pub use warnings::{BUSY, RULES, Rule, Warning};
 
-use crate::machine::telemetry::{
-    Dcgm, Device, GpuFacts, GpuMeter, MeterState, Mig,
-    nvml::{NoNvml, Visible},
-};
+use crate::machine::telemetry::nvml::{NoNvml, Visible};
+use crate::machine::telemetry::{Dcgm, Device, GpuFacts, GpuMeter, MeterState, Mig};
 use crate::model::Precision;
 
 /// The version of the JSON; it is raised when a member changes its meaning or is removed.
@@ -267,10 +265,9 @@ impl Hardware {
 
     /// Returns the least capable of these GPUs.
     pub fn of(gpus: &[GpuFacts]) -> Option<Self> {
-        let known = gpus
-            .iter()
-            .filter(|gpu| gpu.is_visible)
-            .filter_map(|gpu| Some(Self { name: gpu.name.clone(), compute_capability: gpu.compute_capability? }));
+        let seen = gpus.iter().filter(|gpu| gpu.is_visible);
+        let known =
+            seen.filter_map(|gpu| Some(Self { name: gpu.name.clone(), compute_capability: gpu.compute_capability? }));
         known.min_by_key(|hardware| hardware.compute_capability)
     }
 
@@ -281,11 +278,9 @@ impl Hardware {
 
     /// Returns why it lacks a precision, such as `bf16 begins with compute capability 8.0, and Tesla V100 has 7.0`.
     pub fn lacks(&self, precision: Precision) -> String {
-        let ((since_major, since_minor), (major, minor)) = (precision.since(), self.compute_capability);
-        format!(
-            "{precision} begins with compute capability {since_major}.{since_minor}, and {} has {major}.{minor}",
-            self.name
-        )
+        let (since, (major, minor), name) = (precision.since(), self.compute_capability, &self.name);
+        let since = format!("{}.{}", since.0, since.1);
+        format!("{precision} begins with compute capability {since}, and {name} has {major}.{minor}")
     }
 }
 

@@ -7,7 +7,6 @@ use crate::machine::telemetry::{GpuFacts, Holder, Mig};
 use crate::model::quantity::{show_bytes, show_number};
 
 const GIB: u64 = 1 << 30;
-
 /// A GPU counts as busy if a kernel runs on it for more than this share of the time: a round number.
 pub const BUSY: f64 = 0.1;
 

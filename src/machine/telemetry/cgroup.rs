@@ -94,8 +94,7 @@ impl Periods {
         Some(Self { all: number_after(&text, "nr_periods ")?, throttled: number_after(&text, "nr_throttled ")? })
     }
 
-    /// Returns the share of the periods since `self` in which a task had to wait. The throttled *time* in the same file
-    /// is no share: it is a sum over CPUs.
+    /// Returns the share of the periods since `self` in which a task had to wait (the throttled time sums over CPUs).
     pub(super) fn share(&self, now: &Self) -> Option<f64> {
         let (all, throttled) = (now.all.checked_sub(self.all)?, now.throttled.checked_sub(self.throttled)?);
         Some((throttled as f64 / all.max(1) as f64).min(1.0))

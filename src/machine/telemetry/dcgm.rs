@@ -35,7 +35,6 @@ const FIELDS: &[(u16, Metric)] = &[
 
 /// The period of the rows. Each row has means over the time since the previous row.
 const PERIOD: Duration = Duration::from_secs(1);
-
 /// When a listener has this many rows, it drops half of them.
 const KEPT: usize = 8192;
 
@@ -247,8 +246,7 @@ fn row(line: &str, at: Instant) -> Option<Row> {
     (values.len() == FIELDS.len()).then_some(Row { at, number, values })
 }
 
-/// Returns the value if it is plausible. DCGM reads some counters alternately, so a value may be missing. A share is at
-/// most 1.
+/// Returns the value if it is plausible: a share is at most 1. Values may be missing, as DCGM reads some in turns.
 fn value(word: &str, metric: Metric) -> Option<f64> {
     // Allows for rounding, and for counters that are not read at exactly the same moment.
     const MOST: f64 = 1.05;
@@ -327,10 +325,8 @@ mod tests {
         let of = |metric: Metric| readings.get(&metric).map(|reading| (reading.value * 1000.0).round() / 1000.0);
         assert_eq!((of(Metric::SmActive), of(Metric::SmOccupancy)), (Some(0.7), Some(0.175)));
         assert_eq!((of(Metric::TensorActive), of(Metric::DramActive)), (None, Some(0.1)));
-        assert_eq!(
-            (of(Metric::PcieSent), of(Metric::PcieReceived), of(Metric::NvlinkSent)),
-            (Some(2000.0), Some(3000.0), None)
-        );
+        let bytes = [Metric::PcieSent, Metric::PcieReceived, Metric::NvlinkSent].map(of);
+        assert_eq!(bytes, [Some(2000.0), Some(3000.0), None]);
         assert!(readings.values().all(|reading| reading.source == Source::Dcgm));
         assert_eq!(dcgm.readings(OTHER, begin - PERIOD, now), Readings::new(), "no reader asked for it");
         assert_eq!(dcgm.readings(UUID, now + PERIOD, now + PERIOD * 2), Readings::new());

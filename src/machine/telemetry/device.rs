@@ -188,11 +188,8 @@ fn grouped(models: &[String]) -> String {
 /// Returns the version in a line like `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 ...`.
 fn driver_version(text: &str) -> String {
     let is_version = |word: &&str| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.');
-    text.lines()
-        .find(|line| line.starts_with("NVRM version"))
-        .and_then(|line| line.split_whitespace().find(is_version))
-        .unwrap_or("unknown")
-        .to_owned()
+    let line = text.lines().find(|line| line.starts_with("NVRM version"));
+    line.and_then(|line| line.split_whitespace().find(is_version)).unwrap_or("unknown").to_owned()
 }
 
 fn processor(proc: &Path) -> String {
@@ -241,9 +238,8 @@ mod tests {
             Device::choose_from(proc.path(), || Gpus::by_kernel(proc.path()), choice, &visible(devices))
         };
         let refusal = |devices| choose(DeviceChoice::Gpu, devices).unwrap_err().to_string();
-        assert!(
-            refusal(None).ends_with("found no GPU: the NVIDIA driver is not loaded (there is no /proc/driver/nvidia)")
-        );
+        let no_driver = "found no GPU: the NVIDIA driver is not loaded (there is no /proc/driver/nvidia)";
+        assert!(refusal(None).ends_with(no_driver));
         assert!(!choose(DeviceChoice::Auto, None).unwrap().is_gpu);
         fs::create_dir_all(proc.path().join("driver/nvidia/gpus/0000:01:00.0")).unwrap();
         let inform = |text| write(proc.path(), "driver/nvidia/gpus/0000:01:00.0/information", text);

@@ -17,9 +17,7 @@ use tree::{Tree, Usage};
 
 /// The kernel's ticks per second of CPU time for user space (`USER_HZ`, time(7); 100 on x86-64 and on aarch64).
 const TICKS_PER_SECOND: f64 = 100.0;
-
-/// The most readings that are kept: four per second for 17 minutes. When there are more, every other reading is
-/// dropped.
+/// The most readings that are kept, four per second for 17 minutes. If there are more, every other reading is dropped.
 const KEPT: usize = 4096;
 
 /// The counters at some moment; an unreadable counter is absent.
@@ -58,8 +56,7 @@ impl HostMeter {
     /// The shortest time between two readings.
     const EVERY: Duration = Duration::from_millis(250);
 
-    /// Makes a meter of a process and its descendants. `group` is the folder of their own control group (version 2); it need
-    /// not exist yet.
+    /// Makes a meter of a process and its descendants. Their control group (version 2) at `group` need not exist yet.
     pub fn new(root: u32, group: Option<PathBuf>) -> Self {
         Self::under(Path::new("/proc"), Path::new("/sys/fs/cgroup"), root, group)
     }
@@ -71,16 +68,8 @@ impl HostMeter {
     }
 
     fn under(proc: &Path, cgroup_root: &Path, root: u32, group: Option<PathBuf>) -> Self {
-        Self {
-            proc: proc.to_owned(),
-            tree: Tree::new(proc, root),
-            group,
-            quotas: quotas(proc, cgroup_root),
-            samples: Vec::new(),
-            held: Vec::new(),
-            next: None,
-            is_shared: false,
-        }
+        let (proc, tree, quotas) = (proc.to_owned(), Tree::new(proc, root), quotas(proc, cgroup_root));
+        Self { proc, tree, group, quotas, samples: Vec::new(), held: Vec::new(), next: None, is_shared: false }
     }
 
     /// Reads the counters now.
@@ -88,8 +77,7 @@ impl HostMeter {
         self.look_at(Instant::now());
     }
 
-    /// Reads the counters if it is time: four times a second, or less often if a reading takes long. Returns the time of the
-    /// next reading.
+    /// Reads the counters at most four times a second, less often if that takes long. Returns when to read next.
     pub fn look_in_time(&mut self) -> Instant {
         let begin = Instant::now();
         match self.next {
@@ -142,8 +130,7 @@ impl HostMeter {
         thin_out(&mut self.held);
     }
 
-    /// Returns the readings between two moments, from the samples nearest to both. Without two samples, the counters'
-    /// readings are absent.
+    /// Returns the readings between two moments, from the nearest samples; counters' readings need two samples.
     pub fn readings(&self, from: Instant, to: Instant) -> Readings {
         let mut readings = Readings::new();
         if let Some((first, last)) = self.ends(from, to, |_| true) {
@@ -288,13 +275,8 @@ mod tests {
         }
 
         fn meter(&self) -> HostMeter {
-            let folder = self.folder.path();
-            HostMeter::under(
-                &folder.join("proc"),
-                &folder.join("cgroup"),
-                10,
-                Some(folder.join("cgroup/job/gputune-10")),
-            )
+            let (proc, cgroup) = (self.folder.path().join("proc"), self.folder.path().join("cgroup"));
+            HostMeter::under(&proc, &cgroup, 10, Some(cgroup.join("job/gputune-10")))
         }
 
         fn at(&self, seconds: f64) -> Instant {
@@ -370,9 +352,7 @@ mod tests {
     #[test]
     fn processes_outside_are_read_once() {
         let machine = Machine::new();
-        for pid in 100..200 {
-            machine.process(pid, 1, [1, 0, 0, 0], None);
-        }
+        (100..200).for_each(|pid| machine.process(pid, 1, [1, 0, 0, 0], None));
         machine.process(1, 0, [1, 0, 0, 0], None);
         machine.process(300, 299, [1, 0, 0, 0], None);
         let mut meter = machine.meter();

@@ -1,5 +1,4 @@
-//! Reads changing values of the machine: its GPUs, memory and CPUs. It never changes the machine. A value that cannot
-//! be read is absent.
+//! Reads changing values of the machine: its GPUs, memory and CPUs. A value that cannot be read is absent.
 
 pub(super) mod cgroup;
 mod dcgm;

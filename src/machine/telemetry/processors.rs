@@ -30,9 +30,8 @@ pub struct ProcessorShares {
 }
 
 impl ProcessorTimes {
-    /// Reads the counts now, for the CPUs that the first of `pids` may use. If `pids` is empty or that process has
-    /// ended, reads them for the CPUs that this process may use. Returns `None` if the kernel does not report the
-    /// counts.
+    /// Reads the counts now, for the CPUs that the first of `pids` may use, or that this process may use if there is
+    /// none. Returns `None` if the kernel does not report the counts.
     pub fn read(pids: &[u32]) -> Option<Self> {
         let of_first = pids.first().and_then(|pid| allowed_processors(&pid.to_string()));
         let allowed = of_first.or_else(|| allowed_processors("self"))?;
@@ -43,21 +42,15 @@ impl ProcessorTimes {
 
     /// Returns how the time since an earlier reading was used; `None` if that time is too short.
     pub fn since(&self, earlier: &Self) -> Option<ProcessorShares> {
-        /// The fewest ticks that give a share, since the kernel counts in whole ticks: half a second of one CPU at the usual
-        /// 100 ticks per second.
+        /// The fewest whole ticks that give a share: half a second of one CPU at the usual 100 ticks per second.
         const FEWEST_TICKS: u64 = 50;
         let busy = self.busy.saturating_sub(earlier.busy);
         let idle = self.idle.saturating_sub(earlier.idle);
         let stolen = self.stolen.saturating_sub(earlier.stolen);
         let own = self.own.saturating_sub(earlier.own).min(busy);
         let all = busy + idle + stolen;
-        let share = |ticks: u64| ticks as f64 / all as f64;
-        (all >= FEWEST_TICKS).then(|| ProcessorShares {
-            own: share(own),
-            foreign: share(busy - own),
-            idle: share(idle),
-            stolen: share(stolen),
-        })
+        let [own, foreign, idle, stolen] = [own, busy - own, idle, stolen].map(|ticks| ticks as f64 / all as f64);
+        (all >= FEWEST_TICKS).then_some(ProcessorShares { own, foreign, idle, stolen })
     }
 }
 
@@ -79,9 +72,7 @@ pub fn waited_for_processor(thread: &str) -> Option<Duration> {
 /// The number of meters that pause by [`pause_after`]. These meters read GPU counters, GPU states, process counters and
 /// growing process memory, and walk through all process memory.
 const METERED_PARTS: u32 = 5;
-
-/// The inverse of the largest share of one CPU's time that each meter may take: 1/1250, or 0.08%. All meters together
-/// then take at most 0.4%, a round number.
+/// The inverse of the share of a CPU's time that each meter may take: 1/1250, so all together take at most 0.4%.
 const SHARE_OF_TIME: u32 = 250 * METERED_PARTS;
 
 /// Returns how long a meter waits from one reading to the next: the usual time, or longer if a reading takes long.

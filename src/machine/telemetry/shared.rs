@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 /// The folder of POSIX shared memory on Linux (shm_overview(7)).
 pub const FOLDER: &str = "/dev/shm";
-
 /// The unit of `st_blocks` (stat(3type)).
 const BLOCK: u64 = 512;
 

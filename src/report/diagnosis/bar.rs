@@ -7,15 +7,12 @@ use serde::Serialize;
 use crate::diagnosis::{Account, Branch, Evidence, Leaf};
 use crate::model::quantity::show_seconds;
 
-/// A part of a step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Part {
     /// The name of the phase in the protocol, or `host_overhead` for the rest of the step.
     name: String,
     seconds: f64,
-    /// Its share of the step.
     pub(super) share: f64,
-    /// Its name on the screen.
     #[serde(skip)]
     pub(super) label: String,
     /// The character that draws it.
@@ -54,12 +51,9 @@ pub(super) fn parts(evidence: &Evidence) -> Vec<Part> {
     all.push((name, label, sign, (step - in_phases).max(0.0)));
     // If a device works ahead of its host, the phases may add up to more than the step.
     let whole = in_phases.max(step);
-    let part = |(name, label, sign, seconds): (&str, &str, char, f64)| Part {
-        name: name.to_owned(),
-        seconds,
-        share: seconds / whole,
-        label: label.to_owned(),
-        sign,
+    let part = |(name, label, sign, seconds): (&str, &str, char, f64)| {
+        let (name, label) = (name.to_owned(), label.to_owned());
+        Part { name, seconds, share: seconds / whole, label, sign }
     };
     all.into_iter().map(part).collect()
 }
@@ -101,7 +95,6 @@ const LABELS: &[(&str, &str)] = &[
     ("python", "Python within the model"),
 ];
 
-/// Returns the name of a leaf on the screen.
 fn leaf_label(leaf: &Leaf) -> &str {
     LABELS.iter().find(|(name, _)| *name == leaf.name).map_or(&leaf.name, |(_, label)| label)
 }
@@ -121,13 +114,10 @@ fn shown_share(leaf: &Leaf, after_start: f64) -> String {
 /// Returns the lines of the account, each with its label: the start, then each branch with its leaves.
 pub(super) fn account_lines(account: &Account) -> Vec<(&'static str, String)> {
     let after_start = account.wall_s - account.start_s;
-    let imports = account
-        .leaf("importing")
-        .map_or_else(String::new, |leaf| format!(", including {} of imports", show_seconds(leaf.seconds.value)));
-    let mut lines = vec![(
-        "the run",
-        format!("{} observed after a start of {}{imports}", show_seconds(after_start), show_seconds(account.start_s)),
-    )];
+    let of_imports = |leaf: &Leaf| format!(", including {} of imports", show_seconds(leaf.seconds.value));
+    let imports = account.leaf("importing").map_or_else(String::new, of_imports);
+    let (after, start) = (show_seconds(after_start), show_seconds(account.start_s));
+    let mut lines = vec![("the run", format!("{after} observed after a start of {start}{imports}"))];
     for (branch, share) in account.branches().into_iter().filter(|(_, share)| *share >= LEAST_SHOWN) {
         let leaves = account.leaves.iter().filter(|leaf| leaf.branch == branch);
         let mut leaves: Vec<&Leaf> = leaves.filter(|leaf| leaf.share_after_start >= LEAST_SHOWN).collect();

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::framework::{Framework, Key, plain_key, precision};
+use super::framework::{Framework, Key, LOADER, TF32, plain_key, precision};
 use super::knob::Knob;
 use crate::model::Precision;
 
@@ -21,9 +21,7 @@ pub(super) const DEEPSPEED: Framework = Framework {
                     Precision::Fp32 => both(false, false),
                     Precision::Bf16 => both(true, false),
                     Precision::Fp16 => both(false, true),
-                    Precision::Tf32 => {
-                        Err("write torch.set_float32_matmul_precision(\"high\") in the script".to_owned())
-                    }
+                    Precision::Tf32 => Err(TF32.to_owned()),
                     Precision::Fp8 => Err("DeepSpeed trains in fp8 by the model's own layers only".to_owned()),
                 }
             },
@@ -57,5 +55,3 @@ pub(super) const DEEPSPEED: Framework = Framework {
         (Knob::Nodes, "it belongs to the launcher: deepspeed --num_nodes"),
     ],
 };
-
-const LOADER: &str = "it belongs to the script's DataLoader";

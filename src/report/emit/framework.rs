@@ -17,10 +17,8 @@ pub(crate) struct Key {
     pub(crate) write: fn(&Value) -> Pairs,
 }
 
-/// A framework's configuration.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Framework {
-    /// The name of the framework, in its usual spelling.
     pub(super) name: &'static str,
     /// The framework's names for the knobs.
     pub(crate) keys: &'static [Key],
@@ -38,7 +36,10 @@ macro_rules! plain_key {
 }
 pub(super) use plain_key;
 
-/// Returns the precision that a setting names.
+/// What several frameworks leave to the script.
+pub(super) const LOADER: &str = "it belongs to the script's DataLoader";
+pub(super) const TF32: &str = "write torch.set_float32_matmul_precision(\"high\") in the script";
+
 pub(super) fn precision(value: &Value) -> Result<Precision, String> {
     let named = match value {
         Value::Text(text) => Precision::named(text),
@@ -99,9 +100,7 @@ impl Framework {
     pub(super) fn write_json(&self, chosen: &Chosen<'_>) -> Written {
         let (pairs, notes) = self.map(chosen);
         let mut object = Map::new();
-        for (key, value) in pairs {
-            insert(&mut object, &key, value);
-        }
+        pairs.into_iter().for_each(|(key, value)| insert(&mut object, &key, value));
         // Objects of scalars can always be serialised.
         Written { text: serde_json::to_string_pretty(&object).unwrap_or_default() + "\n", notes }
     }
@@ -150,9 +149,7 @@ fn yaml_lines(key: &str, value: &Json, depth: usize, text: &mut String) {
     match value {
         Json::Object(object) if !object.is_empty() => {
             *text += &format!("{indent}{name}:\n");
-            for (key, value) in object {
-                yaml_lines(key, value, depth + 1, text);
-            }
+            object.iter().for_each(|(key, value)| yaml_lines(key, value, depth + 1, text));
         }
         Json::Number(number) if number.is_f64() => {
             let number = yaml_float(number.as_f64().unwrap_or_default());

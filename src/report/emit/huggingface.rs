@@ -3,7 +3,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::framework::{Framework, Key, plain_key, precision};
+use super::framework::{Framework, Key, LOADER, TF32, plain_key, precision};
 use super::knob::{Knob, entries};
 use super::{Chosen, Written};
 use crate::model::{Precision, Value};
@@ -88,9 +88,7 @@ pub(super) const ACCELERATE: Framework = Framework {
                     Precision::Bf16 => "bf16",
                     Precision::Fp16 => "fp16",
                     Precision::Fp8 => "fp8",
-                    Precision::Tf32 => {
-                        return Err("write torch.set_float32_matmul_precision(\"high\") in the script".to_owned());
-                    }
+                    Precision::Tf32 => return Err(TF32.to_owned()),
                 };
                 Ok(vec![("mixed_precision", json!(name))])
             },
@@ -100,18 +98,13 @@ pub(super) const ACCELERATE: Framework = Framework {
         Key {
             knob: Knob::Compile,
             write: |value| {
-                let on = |mode: &str| {
-                    vec![
-                        ("dynamo_config.dynamo_backend", json!("INDUCTOR")),
-                        ("dynamo_config.dynamo_mode", json!(mode)),
-                    ]
-                };
+                const BACKEND: &str = "dynamo_config.dynamo_backend";
+                let on = |mode: &str| vec![(BACKEND, json!("INDUCTOR")), ("dynamo_config.dynamo_mode", json!(mode))];
+                let off = || vec![(BACKEND, json!("NO"))];
                 match value {
                     Value::Bool(true) => Ok(on("default")),
-                    Value::Bool(false) => Ok(vec![("dynamo_config.dynamo_backend", json!("NO"))]),
-                    Value::Text(mode) if ["off", "none", "no"].contains(&mode.as_str()) => {
-                        Ok(vec![("dynamo_config.dynamo_backend", json!("NO"))])
-                    }
+                    Value::Bool(false) => Ok(off()),
+                    Value::Text(mode) if ["off", "none", "no"].contains(&mode.as_str()) => Ok(off()),
                     Value::Text(mode) => Ok(on(mode)),
                     Value::Int(_) | Value::Float(_) => Err("it is no mode of torch.compile".to_owned()),
                 }
@@ -135,12 +128,9 @@ pub(super) const ACCELERATE: Framework = Framework {
     ],
 };
 
-const LOADER: &str = "it belongs to the script's DataLoader";
-
 pub(super) fn write_accelerate(chosen: &Chosen<'_>) -> Written {
     let (entries, _) = entries(chosen);
-    let amount =
-        |knob: Knob| entries.iter().find(|entry| entry.knob == Some(knob)).and_then(|entry| entry.value.as_i64());
+    let amount = |knob: Knob| entries.iter().find(|it| it.knob == Some(knob)).and_then(|it| it.value.as_i64());
     let (devices, nodes) = (amount(Knob::Devices), amount(Knob::Nodes));
     let is_many = devices.unwrap_or(1) * nodes.unwrap_or(1) > 1;
     let kind = if is_many { "MULTI_GPU" } else { "NO" };

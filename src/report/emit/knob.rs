@@ -84,7 +84,6 @@ const fn row(knob: Knob, target: &'static str, role: Option<Role>, names: &'stat
     KnobFacts { knob, target: if target.is_empty() { None } else { Some(target) }, names, role }
 }
 
-/// A setting to write, with its knob.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Entry {
     pub(super) name: String,

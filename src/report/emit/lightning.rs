@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::framework::{Framework, Key, plain_key, precision};
+use super::framework::{Framework, Key, TF32, plain_key, precision};
 use super::knob::Knob;
 use super::{Chosen, Written};
 use crate::model::{Precision, Value};
@@ -25,9 +25,7 @@ pub(super) const LIGHTNING: Framework = Framework {
                         Precision::Bf16 => "bf16-mixed",
                         Precision::Fp16 => "16-mixed",
                         Precision::Fp8 => "transformer-engine",
-                        Precision::Tf32 => {
-                            return Err("write torch.set_float32_matmul_precision(\"high\") in the script".to_owned());
-                        }
+                        Precision::Tf32 => return Err(TF32.to_owned()),
                     },
                 };
                 Ok(vec![("trainer.precision", json!(name))])

@@ -71,7 +71,6 @@ impl Unwritable {
     }
 }
 
-/// Returns the error of a format that needs a command.
 fn no_command() -> Unwritable {
     Unwritable::new(
         "the results here name no command, so the arguments of the command are unknown",
@@ -100,42 +99,26 @@ fn next(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
     chosen.next.map_or_else(|| Err(no_command()), |next| whole(format!("{next}\n")))
 }
 
+type Write = fn(&Chosen<'_>) -> Result<Written, Unwritable>;
+
+const fn row(name: &'static str, about: &'static str, write: Write) -> Format {
+    Format { name, about, write }
+}
+
 /// All formats, the default first. `docs/emit.md` describes each.
 pub const FORMATS: &[Format] = &[
-    Format { name: "toml", about: "batch_size = 64", write: |chosen| whole(toml(chosen.settings)) },
-    Format { name: "json", about: "{\"batch_size\": 64}", write: |chosen| whole(json(chosen.settings)) },
-    Format { name: "yaml", about: "batch_size: 64", write: |chosen| whole(yaml(chosen.settings)) },
-    Format {
-        name: "args",
-        about: "the arguments of the command that carry settings, quoted for a shell",
-        write: route::arguments,
-    },
-    Format {
-        name: "env",
-        about: "the variables of the command that carry settings, NAME=value, quoted for a shell",
-        write: route::variables,
-    },
-    Format { name: "command", about: "the whole command, and the lines to write into the script", write: next },
-    Format {
-        name: "huggingface",
-        about: "TrainingArguments of Hugging Face's Trainer, as JSON",
-        write: |chosen| Ok(huggingface::write(chosen)),
-    },
-    Format {
-        name: "deepspeed",
-        about: "a DeepSpeed configuration, as JSON",
-        write: |chosen| Ok(deepspeed::DEEPSPEED.write_json(chosen)),
-    },
-    Format {
-        name: "lightning",
-        about: "a configuration of LightningCLI, as YAML",
-        write: |chosen| Ok(lightning::write(chosen)),
-    },
-    Format {
-        name: "accelerate",
-        about: "a configuration of accelerate launch, as YAML",
-        write: |chosen| Ok(huggingface::write_accelerate(chosen)),
-    },
+    row("toml", "batch_size = 64", |chosen| whole(toml(chosen.settings))),
+    row("json", "{\"batch_size\": 64}", |chosen| whole(json(chosen.settings))),
+    row("yaml", "batch_size: 64", |chosen| whole(yaml(chosen.settings))),
+    row("args", "the arguments of the command that carry settings, quoted for a shell", route::arguments),
+    row("env", "the variables of the command that carry settings, NAME=value, quoted for a shell", route::variables),
+    row("command", "the whole command, and the lines to write into the script", next),
+    row("huggingface", "TrainingArguments of Hugging Face's Trainer, as JSON", |chosen| Ok(huggingface::write(chosen))),
+    row("deepspeed", "a DeepSpeed configuration, as JSON", |chosen| Ok(deepspeed::DEEPSPEED.write_json(chosen))),
+    row("lightning", "a configuration of LightningCLI, as YAML", |chosen| Ok(lightning::write(chosen))),
+    row("accelerate", "a configuration of accelerate launch, as YAML", |chosen| {
+        Ok(huggingface::write_accelerate(chosen))
+    }),
 ];
 
 /// Returns the format of this name.
@@ -209,7 +192,7 @@ mod tests {
     use crate::probe::{StepTemplate, Template, adapter::Apply};
 
     fn settings() -> Settings {
-        [
+        Settings::from_iter([
             ("batch_size", Value::from(64)),
             ("ratio", Value::from(0.5)),
             ("whole", Value::from(2.0)),
@@ -219,9 +202,7 @@ mod tests {
             ("looks_like_a_number", Value::from("12")),
             ("looks_like_a_boolean", Value::from("yes")),
             ("empty", Value::from("")),
-        ]
-        .into_iter()
-        .collect()
+        ])
     }
 
     fn write(name: &str, chosen: &Chosen<'_>) -> Written {
@@ -292,7 +273,6 @@ mod tests {
         }
     }
 
-    /// Writes a command in a format, with its variables and notes.
     fn of_command(words: &[&str], env: &[(&str, &str)], settings: &Settings, apply: &[Applied], form: &str) -> String {
         let step = StepTemplate {
             command: words.iter().map(|word| Template::parse(word)).collect(),
@@ -308,16 +288,14 @@ mod tests {
         let next = run.command_line(settings);
         let chosen = Chosen { apply, space: Some(&space), run: Some(&run), next: Some(&next), ..Chosen::of(settings) };
         match (format(form).unwrap().write)(&chosen) {
-            Ok(Written { text, notes }) => {
-                text + &notes.iter().map(|note| format!("note: {note}\n")).collect::<String>()
-            }
+            Ok(Written { text, notes }) => text + &notes.iter().map(|it| format!("note: {it}\n")).collect::<String>(),
             Err(Unwritable { message, hint }) => format!("error: {message}\nhint: {hint}\n"),
         }
     }
 
     #[test]
     fn arguments_have_the_commands_own_form() {
-        let settings: Settings = [
+        let settings = Settings::from_iter([
             ("batch", Value::from(64)),
             ("lr", Value::from(0.5)),
             ("amp", Value::from(true)),
@@ -325,9 +303,7 @@ mod tests {
             ("seed", Value::from(7)),
             ("threads", Value::from(4)),
             ("name", Value::from("it's $HOME")),
-        ]
-        .into_iter()
-        .collect();
+        ]);
         let env = [("OMP_NUM_THREADS", "{threads}"), ("FIXED", "1")];
         let commands = [
             "python3 train.py --data imgs --batch-size {batch} --lr={lr} {amp?--amp} {fast?--fast}",
@@ -352,21 +328,14 @@ mod tests {
 
     #[test]
     fn what_apply_puts_behind_the_command_or_into_variables_is_there() {
-        let settings: Settings = [
+        let settings = Settings::from_iter([
             ("lr", Value::from(0.1)),
             ("threads", 2.into()),
             ("memory", "expandable-segments".into()),
             ("workers", 4.into()),
-        ]
-        .into_iter()
-        .collect();
-        let targets = [
-            ("lr", "arg"),
-            ("threads", "env.OMP_NUM_THREADS"),
-            ("memory", "torch.allocator"),
-            ("workers", "dataloader.num_workers"),
-        ];
-        let apply = targets.map(|(parameter, name)| applied(parameter, name));
+        ]);
+        let (allocator, loader) = (applied("memory", "torch.allocator"), applied("workers", "dataloader.num_workers"));
+        let apply = [applied("lr", "arg"), applied("threads", "env.OMP_NUM_THREADS"), allocator, loader];
         let env = [("OMP_NUM_THREADS", "1"), ("path", "{lr}"), ("odd-name", "{lr}"), ("Path", "{threads}")];
         let [args, variables, command] =
             ["args", "env", "command"].map(|form| of_command(&["python3", "train.py"], &env, &settings, &apply, form));

@@ -6,11 +6,8 @@ use std::path::PathBuf;
 use super::shell::{self, assignment, is_shell_line, is_variable, shell_word};
 use super::{Chosen, Unwritable, Written, no_command};
 use crate::model::{Settings, Space};
-use crate::probe::{
-    BUILTINS, StepTemplate, Template, Word,
-    adapter::By,
-    protocol::{CONFIG, REPLACED_FILES},
-};
+use crate::probe::protocol::{CONFIG, REPLACED_FILES};
+use crate::probe::{BUILTINS, StepTemplate, Template, Word, adapter::By};
 
 /// The command that runs a config.
 #[derive(Debug, Clone)]
@@ -28,13 +25,10 @@ pub struct Run<'c> {
 /// A way for a setting to reach the command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Route {
-    /// An argument of the script.
     Argument,
     /// A word before the script's arguments: a word of its launcher, or the script's own name.
     Launcher(String),
-    /// An environment variable.
     Variable(String),
-    /// A rendered file.
     File(String),
     /// An adapter's hook, which no command line can replace.
     Hook,
@@ -44,11 +38,9 @@ enum Route {
 
 /// Programs that start a script, in Python or not; the words in front of the script belong to the launcher.
 const LAUNCHERS: &[&str] = &["torchrun", "accelerate", "deepspeed", "srun", "mpirun", "mpiexec", "horovodrun"];
-/// Launchers that are Python modules.
 const LAUNCHER_MODULES: &[&str] = &["torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"];
 
 impl Run<'_> {
-    /// Returns the words of the command.
     fn words(&self, settings: &Settings) -> Vec<Word> {
         self.step.words(settings, &self.gputune, &self.probe_dir)
     }
@@ -90,9 +82,7 @@ impl Run<'_> {
         let applied = applied.flat_map(|applied| match applied.by() {
             By::Hook { .. } => vec![Route::Hook],
             By::Argument => vec![Route::Argument],
-            By::Environment => {
-                applied.variables().into_iter().map(|variable| Route::Variable(variable.to_owned())).collect()
-            }
+            By::Environment => applied.variables().into_iter().map(|it| Route::Variable(it.to_owned())).collect(),
         });
         let mut routes: Vec<Route> = command.chain(env).chain(files).chain(applied).collect();
         if self.unheard().contains(&name) {
@@ -182,8 +172,7 @@ impl Run<'_> {
         let begin = self.arguments_from();
         let mut carried = Vec::new();
         for (at, word) in self.step.command.iter().enumerate() {
-            let is_active =
-                |name: &str| name == "probe_dir" || settings.get(name).is_some_and(|value| !value.is_as_it_is());
+            let is_active = |name: &str| name == "probe_dir" || settings.get(name).is_some_and(|it| !it.is_as_it_is());
             let mut names = word.names().map(|(name, _)| name).filter(|name| is_active(name)).peekable();
             if names.peek().is_none() || names.all(|name| new.command_has(name)) {
                 continue;
@@ -194,10 +183,8 @@ impl Run<'_> {
             if !has_option || begin.is_err() || begin.is_ok_and(|begin| at < begin) {
                 let message =
                     format!("the new command lacks `{}`, which carries a setting in the spec's command", word.text());
-                return Err(Unwritable::new(
-                    message,
-                    "write the word into the new command, in quotes, where it belongs",
-                ));
+                let hint = "write the word into the new command, in quotes, where it belongs";
+                return Err(Unwritable::new(message, hint));
             }
             let option = option.filter(|_| !word.is_switch() && !word.is_assignment());
             carried.push(option.into_iter().chain([word]).cloned().collect());
@@ -235,18 +222,12 @@ fn refuse_twice(own: &[Template], option: &str) -> Result<(), Unwritable> {
 pub(super) fn arguments(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
     let run = chosen.run.ok_or_else(no_command)?;
     let begin = run.arguments_from().map_err(|reason| {
-        Unwritable::new(
-            format!("{reason}, so the script's arguments are unknown"),
-            "`--format command` prints the whole command",
-        )
+        let message = format!("{reason}, so the script's arguments are unknown");
+        Unwritable::new(message, "`--format command` prints the whole command")
     })?;
     let words = run.words(chosen.settings);
-    let shown: Vec<String> = words
-        .iter()
-        .enumerate()
-        .filter(|(at, _)| carries(run, &words, *at, begin))
-        .map(|(_, word)| shell_word(&word.text))
-        .collect();
+    let carrying = words.iter().enumerate().filter(|(at, _)| carries(run, &words, *at, begin));
+    let shown: Vec<String> = carrying.map(|(_, word)| shell_word(&word.text)).collect();
     let is_here = |route: &Route| *route == Route::Argument;
     Ok(Written { text: shown.join(" ") + "\n", notes: elsewhere(chosen, run, is_here, "argument of the command") })
 }
@@ -283,8 +264,7 @@ pub(super) fn variables(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
     Ok(written)
 }
 
-/// Returns notes about settings that have no route that `here` accepts: each reason once, with its settings. `what` names
-/// the accepted routes.
+/// Returns notes about settings without a route that `here` accepts, by reason. `what` names the accepted routes.
 fn elsewhere(chosen: &Chosen<'_>, run: &Run<'_>, here: impl Fn(&Route) -> bool, what: &str) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     for (name, value) in chosen.settings.iter() {
@@ -293,9 +273,7 @@ fn elsewhere(chosen: &Chosen<'_>, run: &Run<'_>, here: impl Fn(&Route) -> bool, 
         let why = match first {
             Route::Argument => "an argument of the command, see --format args".to_owned(),
             Route::Launcher(_) if what == "variable" => "an argument of the command, see --format command".to_owned(),
-            Route::Launcher(word) => {
-                format!("in front of the script's own arguments, in `{word}`, see --format command")
-            }
+            Route::Launcher(it) => format!("in front of the script's own arguments, in `{it}`, see --format command"),
             Route::Variable(variable) => format!("in the variable {variable}, see --format env"),
             Route::Config => format!("in the variable {CONFIG}, see --format env"),
             Route::File(file) => format!("in the file {file}, which is rendered for each probe"),

@@ -89,7 +89,6 @@ pub(super) fn command_with(variables: &[(String, String)], command: &str) -> Str
     format!("{env}{} {command}", set.collect::<Vec<_>>().join(" "))
 }
 
-/// Returns a variable with its value, as a shell sets it.
 pub(super) fn assignment(name: &str, value: &str) -> String {
     format!("{name}={}", shell_word(value))
 }

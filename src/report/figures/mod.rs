@@ -76,12 +76,10 @@ impl<'s> Studied<'s> {
         Self { study, best: study.best(), front }
     }
 
-    /// Returns all figures that the study has data for.
     pub(super) fn figures(&self) -> Vec<Figure> {
         FIGURES.iter().flat_map(|row| (row.build)(self)).collect()
     }
 
-    /// Returns the mark of a trial's result.
     pub(super) fn mark(&self, trial: &Trial) -> Mark {
         let is = |config: &Config| trial.config == *config;
         match &trial.outcome {
@@ -104,7 +102,6 @@ impl<'s> Studied<'s> {
         estimate.value.is_finite().then_some(estimate)
     }
 
-    /// Returns the axis of the objective.
     pub(super) fn result_axis(&self) -> Axis {
         let metric = self.study.objective.metric();
         let mut trials = self.study.history.trials().iter();
@@ -118,21 +115,16 @@ impl<'s> Studied<'s> {
 
     /// Returns the name of the objective in a few words.
     pub(super) fn result(&self) -> String {
-        if self.study.objective.is_pareto() {
-            self.study.objective.metric().to_owned()
-        } else {
-            result_name(&self.study.objective)
-        }
+        let objective = &self.study.objective;
+        if objective.is_pareto() { objective.metric().to_owned() } else { result_name(objective) }
     }
 
-    /// Returns true if `a` is a better value of the objective than `b`.
     pub(super) fn is_better(&self, a: f64, b: f64) -> bool {
         let objective = &self.study.objective;
         objective.score(a) > objective.score(b)
     }
 }
 
-/// Returns the unit of a metric.
 pub(super) fn metric_unit(metric: &str) -> Unit {
     match metric {
         "peak_memory" | "host_memory" => Unit::Bytes,
@@ -147,8 +139,7 @@ pub(super) struct Along<'s> {
     study: &'s Study,
     at: usize,
     pub(super) axis: Axis,
-    /// The distinct levels of all trials, in order; `None` stands for configs without a value. On an axis of
-    /// categories, the index of a level is its position.
+    /// The distinct levels of all trials, in order. On an axis of categories, the position of a level is its place.
     levels: Vec<Option<u32>>,
 }
 
@@ -188,8 +179,7 @@ impl<'s> Along<'s> {
     }
 }
 
-/// Returns the setting that a config ran with, for the parameter with this index. The unmodified job may have used a value outside
-/// of the space.
+/// Returns the setting of a config for the parameter with this index; the unmodified job's may be outside of the space.
 fn value_of(study: &Study, at: usize, config: &Config) -> Option<Value> {
     let parameter = &study.space.parameters()[at];
     match config.level(at) {
@@ -246,7 +236,6 @@ impl Scatter {
         self.0
     }
 
-    /// Returns true if any point has a number.
     pub(super) fn has_numbers(&self) -> bool {
         self.0.iter().any(|series| series.y.iter().any(Option::is_some))
     }

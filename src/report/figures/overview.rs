@@ -7,10 +7,8 @@ use crate::report::row::sorted;
 
 /// The most bars that can be compared side by side: a round number.
 const MOST_BARS: usize = 16;
-
 /// The phases of a step in their order (docs/protocol.md); other phases follow by name.
 const ORDER: &[&str] = &["data_wait", "host_to_device", "forward", "backward", "communication", "optimizer"];
-
 /// The label of the time of a step that belongs to no phase.
 const REST: &str = "everything else";
 
@@ -66,11 +64,8 @@ fn bar(studied: &Studied<'_>, trial: &Trial, parts: &[String]) -> Option<Bar> {
         parts.iter().map(|part| measurement.phase_seconds.get(part).copied().unwrap_or(0.0).max(0.0)).collect();
     seconds.push((whole - seconds.iter().sum::<f64>()).max(0.0));
     let mark = studied.mark(trial);
-    let word = if matches!(mark, Mark::Best | Mark::Baseline | Mark::Tied) {
-        mark.row().map_or("", |row| row.label)
-    } else {
-        ""
-    };
+    let is_named = matches!(mark, Mark::Best | Mark::Baseline | Mark::Tied);
+    let word = if is_named { mark.row().map_or("", |row| row.label) } else { "" };
     let settings = studied.study.settings(&trial.config).line();
     Some(Bar {
         trial: trial.number,
@@ -91,8 +86,7 @@ pub(super) fn parallel(studied: &Studied<'_>) -> Vec<Figure> {
     let along: Vec<Along<'_>> =
         (0..study.space.parameters().len()).filter(is_searched).map(|at| Along::of(study, at)).collect();
     let trials: Vec<&Trial> = study.history.searched().collect();
-    let mut scored: Vec<(f64, &Trial)> =
-        trials.iter().filter_map(|trial| Some((studied.counted(trial)?.value, *trial))).collect();
+    let mut scored: Vec<_> = trials.iter().filter_map(|trial| Some((studied.counted(trial)?.value, *trial))).collect();
     if along.len() < 2 || scored.is_empty() {
         return Vec::new();
     }
@@ -107,18 +101,14 @@ pub(super) fn parallel(studied: &Studied<'_>) -> Vec<Figure> {
     };
     let failed = trials.iter().filter(|trial| studied.counted(trial).is_none());
     let mut lines: Vec<Strand> = failed.map(|trial| strand(trial, None, None)).collect();
-    lines.extend(
-        scored.iter().enumerate().map(|(at, (value, trial))| strand(trial, Some(float(at) / last), Some(*value))),
-    );
+    let ranked = scored.iter().enumerate();
+    lines.extend(ranked.map(|(at, (value, trial))| strand(trial, Some(float(at) / last), Some(*value))));
     let all = lines.len();
     let mut text = format!("{all} trials over {} parameters.", along.len());
     if all > MOST_LINES {
         lines = thinned(lines);
-        text = format!(
-            "{} of {all} trials over {} parameters: the best, and an even selection of the rest.",
-            lines.len(),
-            along.len()
-        );
+        let (shown, axes) = (lines.len(), along.len());
+        text = format!("{shown} of {all} trials over {axes} parameters: the best, and an even selection of the rest.");
     }
     if let Some(best) = &studied.best {
         text += &format!(" The best has {}.", study.settings(&best.winner.config).line());

@@ -46,7 +46,6 @@ pub(super) fn progress(studied: &Studied<'_>) -> Vec<Figure> {
     vec![figure("progress", "progress".to_owned(), format!("best {result} so far"), text, drawing)]
 }
 
-/// Plots the result against each parameter.
 pub(super) fn against(studied: &Studied<'_>) -> Vec<Figure> {
     let is_searched = |at: &usize| studied.study.space.parameters()[*at].len() > 1;
     (0..studied.study.space.parameters().len()).filter(is_searched).filter_map(|at| one(studied, at)).collect()
@@ -175,8 +174,7 @@ pub(super) fn memory(studied: &Studied<'_>) -> Vec<Figure> {
     }
     let mut limits = Vec::new();
     let mut text = format!("The largest peak is {}", show_bytes(most));
-    // A limit further above the largest point than this factor is left out, because it would press all points to the
-    // bottom.
+    // A limit further above the largest point than this factor would press all points to the bottom, and is left out.
     const FAR: u64 = 4;
     if let Some(capacity) = capacity {
         let free = study.objective.headroom().of(capacity);

@@ -1,5 +1,4 @@
-//! Collects everything that the page shows about one trial. It reads the trial's files in the folder of the search, as far as a page
-//! has room for them.
+//! Collects everything that the page shows about a trial, also from its files if the page has room for them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,10 +8,8 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::table::described;
-use crate::model::{
-    METRICS, Measurement, Outcome, Readings, Trial, Unit,
-    quantity::{show_bytes, show_number, show_seconds},
-};
+use crate::model::quantity::{show_bytes, show_number, show_seconds};
+use crate::model::{METRICS, Measurement, Outcome, Readings, Trial, Unit};
 use crate::probe::{CommandProber, Effort, Timeline};
 use crate::report::Subject;
 use crate::report::care::left_out;
@@ -22,7 +19,6 @@ use crate::report::redact::redacted;
 use crate::report::row::{shown_estimate, shown_numerics};
 use crate::search::{self, Study};
 
-/// The facts about one trial.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Detail {
     /// Labels, each with a text of one or more lines.
@@ -30,10 +26,8 @@ pub(super) struct Detail {
     /// The path of the trial's log, relative to the folder of the search.
     #[serde(skip_serializing_if = "Option::is_none")]
     log_name: Option<String>,
-    /// The last lines of the log.
     #[serde(skip_serializing_if = "Option::is_none")]
     log: Option<String>,
-    /// The timeline of the trial.
     #[serde(skip_serializing_if = "Option::is_none")]
     timeline: Option<Timeline>,
 }
@@ -85,15 +79,11 @@ fn measured(m: &Measurement, facts: &mut Facts) {
     let steps = format!("{} measured, {} of warm-up before them", m.timing.steps, m.timing.warmup_steps);
     facts.add("steps", &steps);
     facts.add_known("step time", m.timing.step_seconds.map(show_seconds));
-    for (phase, seconds) in &m.phase_seconds {
-        facts.add(phase, &show_seconds(*seconds));
-    }
+    m.phase_seconds.iter().for_each(|(phase, seconds)| facts.add(phase, &show_seconds(*seconds)));
     let of = m.memory.capacity_bytes.map(|bytes| format!(" of {}", show_bytes(bytes))).unwrap_or_default();
     facts.add_known("peak memory", m.memory.peak_bytes.map(|peak| format!("{}{of}", show_bytes(peak))));
     facts.add_known("parts of memory", MemoryParts::of(m).map(|parts| parts.words()));
-    for (name, number) in &m.metrics {
-        facts.add(name, &show_number(*number));
-    }
+    m.metrics.iter().for_each(|(name, number)| facts.add(name, &show_number(*number)));
     facts.add_known("left out", Some(left_out(Some(m))).filter(|words| !words.is_empty()));
     facts.add_known("numerics", m.numerics.as_ref().map(shown_numerics));
     let mut label = "GPU";
@@ -164,13 +154,10 @@ fn without_escapes(line: &str) -> String {
 /// limits and the next two are round numbers.
 const ALL_LOGS: usize = 2 << 20;
 const ONE_LOG: usize = 8 << 10;
-
 /// The most numbers for all timelines together; a number takes about seven bytes.
 const ALL_NUMBERS: usize = 250_000;
-
 /// The fewest bytes of a log that are worth showing.
 const LEAST_LOG: usize = 400;
-
 /// The bytes in front of a log's last lines that are also searched for secrets: more than most tokens have.
 const MARGIN: usize = 4 << 10;
 
@@ -183,14 +170,11 @@ pub(super) struct Kept {
     pub(super) log_name: Option<String>,
     /// The path of the memory snapshot, relative to the folder of the search, if the device's memory ran out.
     pub(super) snapshot: Option<String>,
-    /// The last lines of the log.
     pub(super) log: Option<String>,
-    /// The timeline of the trial.
     pub(super) timeline: Option<Timeline>,
 }
 
-/// Reads the stored data of each trial, by its number. If the page has no room for all, trials of the best config come
-/// first, then failed trials.
+/// Reads each trial's stored data, by its number. Room goes to trials of the best config, then to failed trials.
 pub(super) fn kept(subject: &Subject<'_>) -> BTreeMap<u32, Kept> {
     let Subject { kept: search::Kept { study, folder, lines, .. }, best, .. } = *subject;
     let trials = study.history.trials();
@@ -260,10 +244,8 @@ mod tests {
 
     #[test]
     fn output_for_a_terminal_becomes_plain_text() {
-        assert_eq!(
-            plain("\u{1b}[1;31mred\u{1b}[0m\tand\u{7} \u{1b}]8;;http://x\u{1b}\\link\u{1b}]8;;\u{1b}\\"),
-            "red\tand link"
-        );
+        let coloured = "\u{1b}[1;31mred\u{1b}[0m\tand\u{7} \u{1b}]8;;http://x\u{1b}\\link\u{1b}]8;;\u{1b}\\";
+        assert_eq!(plain(coloured), "red\tand link");
         assert_eq!(plain("10%\r50%\r100%\r\ndone\r\n"), "100%\ndone\n");
         assert_eq!(plain("a\u{202e}b\0c\u{1b}"), "abc");
         assert_eq!(plain("\u{1b}[31"), "");

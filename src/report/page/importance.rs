@@ -9,10 +9,8 @@ use crate::search::Study;
 
 /// The fewest configs for an estimate: a round number.
 const FEWEST: usize = 5;
-
 /// Each effect is reduced as if the setting had one more config without any effect (ridge regression).
 const RIDGE: f64 = 1.0;
-
 /// The passes over all parameters (backfitting). The effects of a hundred configs change by less than 0.1% in the last pass.
 const PASSES: usize = 100;
 

@@ -71,7 +71,6 @@ pub fn page(subject: &Subject<'_>) -> String {
     assembled(&subject.kept.spec, &in_an_element(&json), if is_running { REFRESH } else { "" })
 }
 
-/// Returns instructions to reproduce the result.
 fn reproduce(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
     let (spec, folder) = (shell_word(&subject.kept.spec), shell_word(&subject.kept.folder.display().to_string()));
     let mut steps = vec![
@@ -121,15 +120,13 @@ fn filled(template: &str, parts: &[(&str, &str)]) -> String {
     text
 }
 
-/// Returns a random number that no author of the shown text can predict, for the Content-Security-Policy. Its source is
-/// the random keys of the standard library's hash maps.
+/// Returns a number for the Content-Security-Policy that no author of a text can predict: a hash map's random keys.
 fn nonce() -> String {
     let word = || RandomState::new().hash_one(0_u8);
     format!("{:016x}{:016x}", word(), word())
 }
 
-/// Escapes JSON so that nothing in it starts or ends an element, or ends a script line (U+2028, U+2029; ECMA-262, "Line
-/// Terminators").
+/// Escapes JSON so that nothing in it starts or ends an element, or ends a line (ECMA-262, "Line Terminators").
 fn in_an_element(json: &str) -> String {
     let mut safe = String::with_capacity(json.len());
     for c in json.chars() {

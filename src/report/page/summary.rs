@@ -7,10 +7,8 @@ use serde::Serialize;
 use super::detail::Kept;
 use super::importance::importance;
 use super::table::{Place, places};
-use crate::model::{
-    Count, Estimate, Measurement, Settings, Trial,
-    quantity::{show_bytes, show_duration, show_number, show_seconds},
-};
+use crate::model::quantity::{show_bytes, show_duration, show_number, show_seconds};
+use crate::model::{Count, Estimate, Measurement, Settings, Trial};
 use crate::report::Subject;
 use crate::report::bottleneck::{Bottleneck, Spending};
 use crate::report::care::Care;
@@ -24,14 +22,11 @@ use crate::report::row::{is_vague, shown_gain, shown_metric, shown_numerics, sho
 use crate::report::trace::Trace;
 use crate::search::{Best, StopReason, Study, Verdict};
 
-/// The head of the page.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Summary {
-    /// The result in a few words.
     headline: String,
     /// The confidence in the result, or why it is unknown.
     sub: String,
-    /// True if a best config was found.
     is_found: bool,
     /// A note if the search was interrupted or is still running.
     flag: Option<&'static str>,
@@ -43,7 +38,6 @@ pub(super) struct Summary {
     settings: Vec<Setting>,
     /// The parameters with their shares of the differences between configs, the largest first.
     importance: Vec<(String, String)>,
-    /// Configs that tie with the best config.
     ties: Vec<String>,
     /// The time of each branch with the baseline and with the best config.
     account: Vec<Branch>,
@@ -74,7 +68,6 @@ struct Setting {
     before: Option<String>,
 }
 
-/// A branch of the account.
 #[derive(Debug, Serialize)]
 struct Branch {
     name: String,
@@ -248,7 +241,6 @@ fn headline(study: &Study, best: &Best) -> (String, String) {
     }
 }
 
-/// Says why there is no speedup.
 fn no_speedup(study: &Study, best: &Best) -> &'static str {
     if best.baseline.is_some() {
         "No single number compares it with the baseline."
@@ -263,7 +255,6 @@ fn no_speedup(study: &Study, best: &Best) -> &'static str {
     }
 }
 
-/// Describes the interval of a speedup.
 fn interval_words(speedup: Estimate) -> String {
     speedup.low.zip(speedup.high).map_or_else(
         || "measured once: how sure that is, is not known".to_owned(),
@@ -273,9 +264,8 @@ fn interval_words(speedup: Estimate) -> String {
 
 fn memory_card(measurement: &Measurement) -> Option<Card> {
     let value = show_bytes(measurement.memory.peak_bytes?);
-    let note = measurement
-        .memory_headroom()
-        .map_or_else(|| "at the peak".to_owned(), |free| format!("at the peak; {} % free", show_number(free * 100.0)));
+    let free = measurement.memory_headroom().map(|free| format!("; {} % free", show_number(free * 100.0)));
+    let note = format!("at the peak{}", free.unwrap_or_default());
     Some(Card { label: "Memory", value, note })
 }
 
@@ -312,15 +302,10 @@ fn why(before: &Measurement, now: &Measurement) -> Option<String> {
     });
     let (phase, then, now) = gains.max_by(|a, b| (a.1 - a.2).total_cmp(&(b.1 - b.2)))?;
     let share = (then - now) / saved;
-    let words = |seconds: f64| crate::model::quantity::show_seconds(seconds);
     (saved > 0.0 && share >= NOTABLE).then(|| {
-        let share = (share * 100.0).min(100.0);
-        format!(
-            "{} takes {} of a sample's time instead of {}: {share:.0} % of the saving",
-            phase.replace('_', " "),
-            words(now),
-            words(then)
-        )
+        let (phase, share) = (phase.replace('_', " "), (share * 100.0).min(100.0));
+        let [now, then] = [now, then].map(show_seconds);
+        format!("{phase} takes {now} of a sample's time instead of {then}: {share:.0} % of the saving")
     })
 }
 

@@ -2,17 +2,13 @@
 
 use serde::Serialize;
 
-use crate::model::{
-    Derived, Measurement, Metric, Parameter, Slot, Trial, Value,
-    metric::together,
-    quantity::{show_bytes, show_duration},
-};
+use crate::model::quantity::{show_bytes, show_duration};
+use crate::model::{Derived, Measurement, Metric, Parameter, Slot, Trial, Value, metric::together};
 use crate::report::figure::{Mark, Unit};
 use crate::report::figures::{Studied, metric_unit};
 use crate::report::row::{shown_result, sorted};
 use crate::search::{SlotSeen, Study};
 
-/// The table of trials.
 #[derive(Debug, Serialize)]
 pub(super) struct Rows {
     columns: Vec<Column>,
@@ -20,7 +16,6 @@ pub(super) struct Rows {
     rows: Vec<Row>,
 }
 
-/// A column of the table.
 #[derive(Debug, Serialize)]
 struct Column {
     label: String,
@@ -31,7 +26,6 @@ struct Column {
     is_words: bool,
 }
 
-/// The row of a trial.
 #[derive(Debug, Serialize)]
 struct Row {
     trial: u32,
@@ -39,7 +33,6 @@ struct Row {
     cells: Vec<Cell>,
 }
 
-/// A number, a string, or nothing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 enum Cell {
@@ -160,8 +153,7 @@ pub(super) fn described(slot: &Slot) -> String {
     let host = (!slot.host.is_empty()).then(|| slot.host.clone());
     let processors = (!slot.cores.is_empty()).then(|| format!("CPUs {}", slot.processors()));
     let memory = slot.memory_bytes.map(|bytes| format!("{} of memory", show_bytes(bytes)));
-    let parts: Vec<String> =
-        host.into_iter().chain(slot.gpus.iter().cloned()).chain(processors).chain(memory).collect();
+    let parts: Vec<_> = host.into_iter().chain(slot.gpus.iter().cloned()).chain(processors).chain(memory).collect();
     if parts.is_empty() { format!("slot {}", slot.number) } else { parts.join(", ") }
 }
 

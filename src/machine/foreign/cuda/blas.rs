@@ -1,8 +1,6 @@
-//! Matrix products by cuBLASLt. The library is also searched for in Python wheels, where the dynamic loader does not
-//! look.
+//! Matrix products by cuBLASLt, which is also looked for in Python wheels, unlike by the dynamic loader.
 //!
-//! The products of cudarc's safe interface need one number format for factors and result, and lack fp32 without TF32.
-//! So this module calls cudarc's unsafe layer.
+//! The products of cudarc's safe interface need one number format, and lack fp32 without TF32. Hence its unsafe layer.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsString, c_int, c_void};
@@ -27,7 +25,6 @@ use crate::model::Precision;
 /// The size of the scratch memory: 32 MiB, as NVIDIA recommends for Hopper (cuBLAS documentation,
 /// `cublasSetWorkspace`).
 const SCRATCH_BYTES: usize = 32 << 20;
-
 /// The most algorithms that cuBLASLt may propose.
 const MOST: usize = 8;
 
@@ -56,9 +53,8 @@ impl<T: Copy> Drop for Owned<T> {
     }
 }
 
-/// A product of two square matrices, ready to run repeatedly. The second factor is transposed, like the weights of a
-/// linear layer; fp8 allows no other layout. Sums have 32 bits. With fp8, the sums stay in the registers of the tensor
-/// cores.
+/// A product of two square matrices, ready to run repeatedly. The second factor is transposed, like a linear layer's
+/// weights; fp8 allows no other layout. Sums have 32 bits; with fp8, they stay in the registers of the tensor cores.
 #[derive(Debug)]
 pub(crate) struct SquareProduct {
     stream: Arc<CudaStream>,
@@ -108,8 +104,7 @@ impl SquareProduct {
         self.proposals.len()
     }
 
-    /// Computes the product after the work already in the stream, without waiting. `choice` is the number of an
-    /// algorithm below [`Self::choices`].
+    /// Computes the product after the work in the stream, without waiting, by an algorithm below [`Self::choices`].
     pub(crate) fn run(&mut self, choice: usize) -> Result<(), CudaError> {
         let (alpha, beta) = (1.0_f32, 0.0_f32);
         let [left, right, out] = &mut self.matrices;
@@ -149,8 +144,7 @@ impl SquareProduct {
         // SAFETY: the struct holds only numbers, for which 0 is valid.
         let mut proposals = vec![unsafe { mem::zeroed::<cublasLtMatmulHeuristicResult_t>() }; MOST];
         let mut found = 0;
-        // SAFETY: all objects are alive, the attribute is a `uint64_t`, and at most `MOST` proposals are written, the
-        // length of the vector.
+        // SAFETY: all objects are alive, the attribute is a `uint64_t`, and the vector has room for `MOST` proposals.
         unsafe {
             result::set_matmul_pref_attribute(
                 preference.0,
@@ -294,8 +288,7 @@ fn toolkit(home: PathBuf) -> [PathBuf; 3] {
     [home.join("lib64"), home.join("lib"), home.join(format!("targets/{}-linux/lib", std::env::consts::ARCH))]
 }
 
-/// Returns the library folders of the wheels in a Python environment: `lib/python3.11/site-packages/nvidia/*/lib`, and
-/// with `dist-packages` on Debian.
+/// Returns the library folders of the wheels in a Python environment, also below Debian's `dist-packages`.
 fn wheels(prefix: &Path) -> Vec<PathBuf> {
     let entries = |folder: PathBuf| {
         let mut paths: Vec<_> = fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();
@@ -304,8 +297,7 @@ fn wheels(prefix: &Path) -> Vec<PathBuf> {
     };
     let pythons = ["lib", "lib64"].into_iter().flat_map(|lib| entries(prefix.join(lib)));
     let is_python = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python"));
-    let packages =
-        pythons.filter(is_python).flat_map(|python| [python.join("site-packages"), python.join("dist-packages")]);
+    let packages = pythons.filter(is_python).flat_map(|lib| [lib.join("site-packages"), lib.join("dist-packages")]);
     packages.flat_map(|folder| entries(folder.join("nvidia"))).map(|wheel| wheel.join("lib")).collect()
 }
 

@@ -1,7 +1,6 @@
 //! CUDA by cudarc: the driver's devices, cuBLASLt's matrix products, and the unsafe calls that ceilings need.
 //!
-//! cudarc panics if a library or a function is missing. So [`devices`] looks for the driver and its version first, and
-//! [`find_blas`] looks for cuBLASLt.
+//! cudarc panics if a library or a function is missing, so [`devices`] and [`find_blas`] look for them first.
 
 mod blas;
 mod error;
@@ -29,22 +28,16 @@ const FIRST: (i32, i32) = (11, 4);
 /// NVML's order differs, so match devices by UUID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeviceFacts {
-    /// The device's number in CUDA's order.
     pub ordinal: i32,
-    /// The model.
     pub name: String,
     /// The UUID with the prefix `GPU-`, also for a MIG instance: the driver does not mark instances.
     pub uuid: String,
-    /// Compute capability.
     pub compute_capability: (i32, i32),
-    /// Memory, in bytes.
     pub memory_bytes: u64,
-    /// Streaming multiprocessors.
     pub multiprocessors: u32,
 }
 
-/// Loads and initialises the driver, once for the process, and returns the major and minor version of CUDA that it
-/// supports. This occupies no device memory.
+/// Loads the driver, once for the process, and returns the version of CUDA that it supports. Occupies no GPU memory.
 pub(crate) fn version() -> Result<(i32, i32), CudaError> {
     static OPENED: OnceLock<Result<(i32, i32), CudaError>> = OnceLock::new();
     OPENED.get_or_init(open).clone()
@@ -107,8 +100,7 @@ pub(crate) fn pinned(context: &Arc<CudaContext>, bytes: usize) -> Result<PinnedH
     Ok(memory)
 }
 
-/// Lets a device access a peer's memory without going through the host; [`CudaError::NotSupported`] if the hardware
-/// cannot.
+/// Lets a device access a peer's memory without the host; [`CudaError::NotSupported`] if the hardware cannot.
 pub(crate) fn reach(device: &CudaContext, peer: &CudaContext) -> Result<(), CudaError> {
     let mut can = 0;
     // SAFETY: the function writes one integer.
@@ -118,11 +110,9 @@ pub(crate) fn reach(device: &CudaContext, peer: &CudaContext) -> Result<(), Cuda
     }
     if peer.has_async_alloc() {
         // cudarc allocates from the pool of the peer, which has an access list of its own.
+        let id = device.cu_device();
         let access = CUmemAccessDesc_st {
-            location: CUmemLocation_st {
-                type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-                id: device.cu_device(),
-            },
+            location: CUmemLocation_st { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id },
             flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
         };
         // SAFETY: the pool belongs to the peer, and the list has one entry.

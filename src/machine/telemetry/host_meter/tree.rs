@@ -35,8 +35,7 @@ pub(super) struct Tree {
     root: u32,
     /// True if the kernel lists the children of a process (`CONFIG_PROC_CHILDREN`); otherwise all processes are read.
     pub(super) lists_children: bool,
-    /// Processes that are known not to be in the tree. They never enter it, because the new parent of an orphan is
-    /// always one of its ancestors.
+    /// Processes that are known not to be in the tree. They never enter it: an orphan's new parent is an ancestor.
     pub(super) foreign: BTreeSet<u32>,
     scans: u32,
     /// The living processes at the last reading.
@@ -78,10 +77,8 @@ impl Tree {
             *lost += then.saturating_sub(now);
         }
         self.last = Usage { read_bytes: now.read_bytes.or(self.last.read_bytes), ..now };
-        Some(Usage {
-            ticks: now.ticks + self.lost.ticks,
-            read_bytes: now.read_bytes.zip(self.lost.read_bytes).map(|(now, lost)| now + lost),
-        })
+        let read_bytes = now.read_bytes.zip(self.lost.read_bytes).map(|(now, lost)| now + lost);
+        Some(Usage { ticks: now.ticks + self.lost.ticks, read_bytes })
     }
 
     /// Sums the use of the living processes and of the ended children that they waited for. Parents are read before their children,
@@ -112,9 +109,7 @@ impl Tree {
                 number.and_then(|number| number.trim().parse().ok()).ok_or(NotAllowed)
             }
             // The process has just ended; its parent's counters include its use, or soon will.
-            Err(error) if error.kind() == ErrorKind::NotFound && !self.proc.join(format!("{pid}/stat")).exists() => {
-                Ok(0)
-            }
+            Err(why) if why.kind() == ErrorKind::NotFound && !self.proc.join(format!("{pid}/stat")).exists() => Ok(0),
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => Ok(0),
             Err(_) => Err(NotAllowed),
         }

@@ -104,7 +104,6 @@ impl NoNvml {
 
 const INSTALL: &str = "install the NVIDIA driver; a container needs the capability `utility`";
 const CHECK_PERMISSIONS: &str = "check the permissions of /dev/nvidia*, and the container's devices";
-
 const LOOK_INTO_THE_LOG: &str = "look into the kernel's log with `dmesg`; a GPU that is lost needs a restart";
 
 /// Returns the remedy if the library does not open (NVML API reference, `nvmlReturn_t`).

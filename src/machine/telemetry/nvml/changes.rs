@@ -59,8 +59,7 @@ pub(super) fn clock_was_set(looks: &[&States]) -> Option<String> {
     const LIMITED: u64 = why::IDLE | why::POWER_CAP | why::SLOWDOWN | why::HEAT | why::POWER_BRAKE;
     let clock = |test: &dyn Fn(u64) -> bool| {
         let of_it = |look: &&&States| look.reasons.as_ref().is_ok_and(|reasons| test(*reasons));
-        let clocks: Vec<f64> =
-            looks.iter().filter(of_it).filter_map(|look| look.sm_clock.as_ref().ok().copied()).collect();
+        let clocks: Vec<f64> = looks.iter().filter(of_it).filter_map(|it| it.sm_clock.as_ref().ok().copied()).collect();
         (!clocks.is_empty()).then(|| clocks.iter().sum::<f64>() / clocks.len() as f64)
     };
     let set = clock(&|reasons| reasons & why::SETTING != 0)?;

@@ -59,14 +59,8 @@ pub(super) fn evaluate(watched: &Watched, of: &Circumstances<'_>) -> (GpuUse, Ve
     let disturbances = disturbances(watched, of, &looks, &numbers.readings);
     let absent = numbers.missing.into_iter().map(|(reason, names)| format!("{}: {reason}", names.join(", ")));
     let identity = &watched.handle.identity;
-    let gpu = GpuUse {
-        uuid: identity.uuid.clone(),
-        name: identity.name.clone(),
-        readings: numbers.readings,
-        xids: watched.xids.clone(),
-        absent: absent.collect(),
-    };
-    (gpu, disturbances)
+    let (uuid, name, xids) = (identity.uuid.clone(), identity.name.clone(), watched.xids.clone());
+    (GpuUse { uuid, name, readings: numbers.readings, xids, absent: absent.collect() }, disturbances)
 }
 
 const NO_LOOKS: &str = "the measured time is too short, or the device was asked too seldom in it";
@@ -139,8 +133,7 @@ fn from_states(watched: &Watched, of: &Circumstances<'_>, looks: &[&States], num
     numbers.put(Metric::MemoryClock, Source::Nvml, mean(looks, |look| &look.memory_clock));
 }
 
-/// Returns the mean over readings, or the reason for a missing mean. If any reading failed, the mean over the whole
-/// window is not known.
+/// Returns the mean over readings. If any reading failed, the mean over the whole window is not known.
 fn mean(looks: &[&States], of: fn(&States) -> &Told<f64>) -> Told<f64> {
     if looks.is_empty() {
         return Err(NO_LOOKS.to_owned());
@@ -205,7 +198,6 @@ fn disturbances(watched: &Watched, of: &Circumstances<'_>, looks: &[&States], re
 /// Heat is a disturbance from this share of time on. The value is a choice: lower clocks for less time change a
 /// throughput by less than half a percent, which probes cannot detect.
 const HEAT: f64 = 0.005;
-
 /// Another program's kernels are a disturbance from this share of time on. The value is a choice: shorter use changes a
 /// throughput by no more than a difference that may still count as a tie.
 const BUSY: f64 = 0.05;

@@ -63,8 +63,7 @@ pub(super) fn handles(nvml: &'static Nvml) -> Told<Vec<Handle>> {
         }
     }
     devices.sort_by_key(|(address, _)| *address);
-    let found: Vec<Handle> =
-        (0..).zip(devices).flat_map(|(index, (_, device))| with_instances(index, device)).collect();
+    let found: Vec<Handle> = (0..).zip(devices).flat_map(|(at, (_, device))| with_instances(at, device)).collect();
     match failure {
         Some(failure) if found.is_empty() => Err(failure),
         _ => Ok(found),
@@ -82,8 +81,7 @@ fn with_instances(index: u32, device: Device<'static>) -> Vec<Handle> {
     let uuid = device.uuid().unwrap_or_else(|_| format!("GPU-{index}"));
     if is_divided(&device) {
         let count = device.mig_device_count().unwrap_or(0);
-        let instances =
-            (0..count).filter_map(|number| instance(index, &uuid, device.mig_device_by_index(number).ok()?));
+        let instances = (0..count).filter_map(|at| instance(index, &uuid, device.mig_device_by_index(at).ok()?));
         return instances.collect();
     }
     let name = device.name().unwrap_or_else(|_| "NVIDIA GPU".to_owned());
@@ -256,10 +254,8 @@ mod tests {
 
     #[test]
     fn instances_are_chosen_by_their_identity_or_with_their_gpu() {
-        let gpus = [
-            gpu(0, "MIG-1111", "H200 MIG 1g.18gb", Some("GPU-a1")),
-            gpu(0, "MIG-2222", "H200 MIG 1g.18gb", Some("GPU-a1")),
-        ];
+        let instance = |uuid| gpu(0, uuid, "H200 MIG 1g.18gb", Some("GPU-a1"));
+        let gpus = [instance("MIG-1111"), instance("MIG-2222")];
         assert_eq!(chosen(&gpus, "MIG-2222"), [1]);
         assert!(chosen(&gpus, "MIG-").is_empty());
         assert_eq!(chosen(&gpus, "0"), [0, 1]);

@@ -27,10 +27,8 @@ pub struct GpuMeter {
 
 /// How long a driver may take to start: without persistence mode, it then initialises all GPUs. A round number.
 const TIME_TO_OPEN: Duration = Duration::from_secs(30);
-
 /// How long the driver may take to answer: a round number.
 const TIME_TO_ANSWER: Duration = Duration::from_secs(5);
-
 /// How long the last reading, and the evaluation, may delay the end of a probe: round numbers.
 const TIME_TO_LOOK: Duration = Duration::from_millis(300);
 const TIME_TO_END: Duration = Duration::from_secs(2);
@@ -64,10 +62,8 @@ impl GpuMeter {
             }
             Err(error) => drop(opened.send(Err(NoNvml::because(&error)))),
         };
-        thread::Builder::new()
-            .name("gpu meter".to_owned())
-            .spawn(serve)
-            .map_err(|error| NoNvml::told(&error.to_string()))?;
+        let started = thread::Builder::new().name("gpu meter".to_owned()).spawn(serve);
+        started.map_err(|error| NoNvml::told(&error.to_string()))?;
         let driver = result.recv_timeout(TIME_TO_OPEN).map_err(|_| NoNvml::told("it does not answer"))??;
         Ok(Self { requests: Mutex::new(requests), sent: AtomicU64::new(0), answered, driver })
     }
@@ -105,8 +101,7 @@ impl GpuMeter {
         self.ask(TIME_TO_ANSWER, move |worker| facts(worker.nvml, &visible))?
     }
 
-    /// Starts to watch a probe: the process `root` and its descendants, on the GPUs that it sees. `idle` is the memory
-    /// in use before the probe. Returns at once.
+    /// Watches a probe: the process `root` and its descendants. `idle` is the memory in use before. Returns at once.
     pub fn begin(&self, visible: &Visible, root: u32, idle: GpuState) {
         let visible = visible.clone();
         self.send(Box::new(move |worker: &mut Worker| worker.begin(&visible, root, idle)));
@@ -147,18 +142,14 @@ impl GpuMeter {
         self.sent.load(Ordering::SeqCst).saturating_sub(answered)
     }
 
-    fn ask<T: Send + 'static>(
-        &self,
-        time: Duration,
-        question: impl FnOnce(&mut Worker) -> T + Send + 'static,
-    ) -> Told<T> {
+    fn ask<T: Send + 'static>(&self, time: Duration, call: impl FnOnce(&mut Worker) -> T + Send + 'static) -> Told<T> {
         const SILENT: &str = "NVML does not answer";
         // One request of `ask_now` may still be open. If more are open, an earlier request timed out.
         if self.behind() > 1 {
             return Err(SILENT.to_owned());
         }
         let (reply, answer) = sync_channel(1);
-        self.send(Box::new(move |worker: &mut Worker| drop(reply.send(question(worker)))));
+        self.send(Box::new(move |worker: &mut Worker| drop(reply.send(call(worker)))));
         answer.recv_timeout(time).map_err(|_| SILENT.to_owned())
     }
 }

@@ -12,8 +12,7 @@ use super::ask::{Question, Told};
 /// The most readings that are kept; at this number, every other reading of the older half is dropped.
 const KEPT: usize = 512;
 
-/// A reading of the counters. The measured window becomes known only afterwards, so readings are frequent: one is then
-/// near each end of it.
+/// A reading of the counters. Readings are frequent, so that one is near each end of the window, known only afterwards.
 #[derive(Debug)]
 pub(super) struct Counters {
     pub(super) at: Instant,
@@ -132,8 +131,7 @@ impl Samples {
         }
     }
 
-    /// Adds a sample, unless it is invalid or not newer than the last sample. Unfilled entries of the driver's buffer
-    /// have the time 0, and the driver returns some samples twice.
+    /// Adds a newer sample. Unfilled entries of the driver's buffer have the time 0, and some samples come twice.
     fn push(&mut self, time: u64, number: f64) {
         let is_new = self.kept.last().is_none_or(|(last, _)| time > *last);
         if time == 0 || !is_new || !(0.0..=self.largest).contains(&number) {

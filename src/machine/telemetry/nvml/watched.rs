@@ -189,8 +189,7 @@ pub(super) fn processes(device: &Device<'_>, asked: &mut Questions, total: u64) 
         }
         told => told,
     }?;
-    // The other calls list the clients of the Multi-Process Service as one process: the server. A driver without this call has
-    // no client to add.
+    // The other calls list only the server of the Multi-Process Service. Without this call there is no client.
     let clients = asked.ask("clients", || device.mps_running_compute_processes()).unwrap_or_default();
     let mut processes: Vec<(u32, Option<u64>)> = told
         .into_iter()

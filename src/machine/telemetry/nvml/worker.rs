@@ -52,7 +52,6 @@ struct Rhythm {
 
 const COUNTERS: Rhythm = Rhythm { usual: Duration::from_millis(200), longest: Duration::from_secs(4) };
 const STATES: Rhythm = Rhythm { usual: Duration::from_secs(1), longest: Duration::from_secs(5) };
-
 /// The first readings of states are closer together, because a step may end, or a device be lost, early on.
 const FIRST_LOOKS: u32 = 8;
 const FIRST_STATES: Rhythm = Rhythm { usual: Duration::from_millis(250), ..STATES };
@@ -133,12 +132,8 @@ impl Worker {
         for Handle { identity, device, .. } in &self.chosen(visible)? {
             let asked = &mut Questions::default();
             let Ok(memory) = memory(device, asked) else { continue };
-            state.gpus.push(GpuMemory {
-                place: identity.place(),
-                uuid: identity.uuid.clone(),
-                used_bytes: memory.used,
-                total_bytes: memory.total,
-            });
+            let (place, uuid) = (identity.place(), identity.uuid.clone());
+            state.gpus.push(GpuMemory { place, uuid, used_bytes: memory.used, total_bytes: memory.total });
             let listed = processes(device, asked, memory.total);
             let uuid = &identity.uuid;
             let process = |(pid, used_bytes)| GpuProcess { uuid: uuid.clone(), pid, used_bytes };
@@ -156,17 +151,8 @@ impl Session {
             Err(reason) => (Vec::new(), Some(reason)),
         };
         let watched = chosen.into_iter().map(|handle| Watched::new(nvml, handle)).collect();
-        let now = Instant::now();
-        Self {
-            owners: Owners::below(root),
-            idle,
-            watched,
-            dcgm: None,
-            failure,
-            next_counters: now,
-            next_states: now,
-            looks: 0,
-        }
+        let (owners, now) = (Owners::below(root), Instant::now());
+        Self { owners, idle, watched, dcgm: None, failure, next_counters: now, next_states: now, looks: 0 }
     }
 
     fn tick(&mut self, nvml: &'static Nvml) {
@@ -203,12 +189,7 @@ impl Session {
         self.tick(nvml);
     }
 
-    fn metered(
-        &self,
-        nvml: &'static Nvml,
-        window: Window,
-        first_settings: &BTreeMap<String, Settings>,
-    ) -> Told<Metered> {
+    fn metered(&self, nvml: &'static Nvml, window: Window, settings: &BTreeMap<String, Settings>) -> Told<Metered> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
         }
@@ -227,17 +208,9 @@ impl Session {
                 continue;
             }
             let nothing = Settings::default();
-            let first_settings = first_settings.get(&watched.handle.identity.uuid).unwrap_or(&nothing);
-            let of = Circumstances {
-                nvml,
-                window,
-                clock,
-                owners: &self.owners,
-                idle: &self.idle,
-                is_matched,
-                first_settings,
-                dcgm: self.dcgm.as_ref(),
-            };
+            let first_settings = settings.get(&watched.handle.identity.uuid).unwrap_or(&nothing);
+            let (owners, idle, dcgm) = (&self.owners, &self.idle, self.dcgm.as_ref());
+            let of = Circumstances { nvml, window, clock, owners, idle, is_matched, first_settings, dcgm };
             let (gpu, disturbances) = evaluate(watched, &of);
             metered.gpus.push(gpu);
             metered.disturbances.extend(disturbances);
