@@ -41,28 +41,20 @@ pub struct BranchRow {
     pub probe: &'static str,
 }
 
+const fn row(branch: Branch, label: &'static str, probe: &'static str) -> BranchRow {
+    BranchRow { branch, label, probe }
+}
+
 /// The branches, in the order in which they are listed.
 pub const BRANCHES: &[BranchRow] = &[
-    BranchRow { branch: Branch::Start, label: "start", probe: "none: it is there once, however long the run" },
-    BranchRow {
-        branch: Branch::Outside,
-        label: "outside of steps",
-        probe: "none: its share of the wall time is its cost",
-    },
-    BranchRow { branch: Branch::Data, label: "waiting for data", probe: "replayed batches" },
-    BranchRow { branch: Branch::Copies, label: "copies", probe: "pinned batches" },
-    BranchRow { branch: Branch::Device, label: "device busy", probe: "twice the batch, another precision" },
-    BranchRow {
-        branch: Branch::Communication,
-        label: "waiting for other ranks",
-        probe: "no communication, or one rank",
-    },
-    BranchRow {
-        branch: Branch::OwnCode,
-        label: "the loop's own code",
-        probe: "none: only the script can leave it out, so gputune locates it",
-    },
-    BranchRow { branch: Branch::Told, label: "parts that the script names", probe: "none" },
+    row(Branch::Start, "start", "none: it is there once, however long the run"),
+    row(Branch::Outside, "outside of steps", "none: its share of the wall time is its cost"),
+    row(Branch::Data, "waiting for data", "replayed batches"),
+    row(Branch::Copies, "copies", "pinned batches"),
+    row(Branch::Device, "device busy", "twice the batch, another precision"),
+    row(Branch::Communication, "waiting for other ranks", "no communication, or one rank"),
+    row(Branch::OwnCode, "the loop's own code", "none: only the script can leave it out, so gputune locates it"),
+    row(Branch::Told, "parts that the script names", "none"),
 ];
 
 impl Branch {

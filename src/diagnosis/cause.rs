@@ -74,6 +74,16 @@ pub struct Threshold {
     pub source: &'static str,
 }
 
+/// Makes [`Threshold`]s from rows: the name, the number, the compared quantity, and the source of the number.
+macro_rules! thresholds {
+    ($($(#[$doc:meta])* $name:ident = $value:expr => $what:literal, $source:expr;)*) => {$(
+        $(#[$doc])*
+        pub(in crate::diagnosis) static $name: $crate::diagnosis::Threshold =
+            $crate::diagnosis::Threshold { what: $what, value: $value, source: $source };
+    )*};
+}
+pub(super) use thresholds;
+
 /// A remedy that is not a parameter.
 #[derive(Debug, Serialize)]
 pub struct Cure {
@@ -223,12 +233,11 @@ impl Strength {
 
 /// The smallest share of the time that counts as a loss, in most signatures.
 pub(super) const MODERATE: f64 = 0.05;
-/// The smallest share of the time that counts as a large loss, which is stronger evidence.
-pub(super) static LARGE: Threshold = Threshold {
-    what: "share of the time from which on a loss is large",
-    value: 0.2,
-    source: "TensorFlow's input-pipeline analyzer: from 20 % of a step on a program is `highly` input-bound",
-};
+thresholds! {
+    /// The smallest share of the time that counts as a large loss, which is stronger evidence.
+    LARGE = 0.2 => "share of the time from which on a loss is large",
+        "TensorFlow's input-pipeline analyzer: from 20 % of a step on a program is `highly` input-bound";
+}
 
 /// Returns the speedup of a job that saves this share of its time.
 pub(super) fn times_without(share: f64) -> f64 {

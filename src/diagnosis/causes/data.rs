@@ -1,8 +1,8 @@
 //! Causes for a step that waits for data: the reasons why data is late.
 
 use super::super::cause::{
-    Basis, Cause, Cure, Found, Kind, LARGE, MODERATE, Scope, Strength, Threshold, Worth, saved_by, shown_share,
-    shown_times,
+    Basis, Cause, Cure, Found, Kind, LARGE, MODERATE, Scope, Strength, Worth, saved_by, shown_share, shown_times,
+    thresholds,
 };
 use super::super::evidence::{Differential, Evidence, Gain, ratio};
 use super::super::starvation::{
@@ -16,21 +16,14 @@ use crate::model::{
     quantity::{show_bytes, show_seconds},
 };
 
-pub(super) static IO_PRESSURE: Threshold = Threshold {
-    what: "share of the time in which some task waited for storage, at least",
-    value: 0.1,
-    source: "PSI io `some` over 10% (kernel documentation, accounting/psi.rst)",
-};
-pub(super) static COLD: Threshold = Threshold {
-    what: "slowdown with a cold cache, at least",
-    value: 1.0 + MODERATE,
-    source: "DS-Analyzer (Mohan et al., VLDB 2021): a warm cache saves the fetch stall",
-};
-pub(super) static SMALL_FILES: Threshold = Threshold {
-    what: "mean size of a file in bytes, at most, to call files small",
-    value: 262_144.0,
-    source: "own choice: opening a smaller file costs as much as reading it on network file systems and disks",
-};
+thresholds! {
+    IO_PRESSURE = 0.1 => "share of the time in which some task waited for storage, at least",
+        "PSI io `some` over 10% (kernel documentation, accounting/psi.rst)";
+    COLD = 1.0 + MODERATE => "slowdown with a cold cache, at least",
+        "DS-Analyzer (Mohan et al., VLDB 2021): a warm cache saves the fetch stall";
+    SMALL_FILES = 262_144.0 => "mean size of a file in bytes, at most, to call files small",
+        "own choice: opening a smaller file costs as much as reading it on network file systems and disks";
+}
 
 fn reads_images(evidence: &Evidence) -> bool {
     evidence.text("files.kind") == Some("images")

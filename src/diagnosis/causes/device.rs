@@ -1,7 +1,7 @@
 //! Causes in the device itself: kernel launches, memory bandwidth, precisions, arithmetic, clocks.
 
 use super::super::cause::{
-    Cause, Cure, Found, Kind, Scope, Strength, Threshold, Worth, shown_share, shown_times, times_without,
+    Cause, Cure, Found, Kind, Scope, Strength, Worth, shown_share, shown_times, thresholds, times_without,
 };
 use super::super::evidence::{Differential, Evidence, Gain, MOSTLY_FIXED};
 use super::super::starvation::{CLEAR, WAIT, WITHOUT_LOADER};
@@ -11,51 +11,25 @@ use super::ranks::EXPOSED;
 use super::tenants::gain_of_one_thread;
 use crate::model::{Metric, Precision};
 
-pub(super) static PER_STEP: Threshold = Threshold {
-    what: "gain in samples per second with twice the batch, at least, for any rates within both intervals",
-    value: 1.25,
-    source: "twice the batch takes at most 1.6 times as long, so 40% is fixed cost (TensorFlow's analyzer calls 15% in kernel launches high)",
-};
-pub(super) static SM_LOW: Threshold = Threshold {
-    what: "SM activity, below",
-    value: 0.5,
-    source: "DCGM user guide, profiling metrics: below 0.5 is likely ineffective use",
-};
-pub(super) static GAPS: Threshold = Threshold {
-    what: "share of a step in which the GPU idles within forward, backward and optimizer, at least",
-    value: 0.25,
-    source: "own choice: twice the error of GPU busy against nvidia-smi (10 points), and more than the 15% that TensorFlow's analyzer calls high",
-};
-pub(super) static SM_HIGH: Threshold = Threshold {
-    what: "SM activity, at least",
-    value: 0.8,
-    source: "DCGM user guide, profiling metrics: 0.8 is needed, though not enough, for effective use",
-};
-pub(super) static DRAM: Threshold = Threshold {
-    what: "use of the device memory's bandwidth, at least",
-    value: 0.6,
-    source: "KempnerPulse calls 0.5 memory-bound if SM activity is below 0.5; about 0.8 is the practical maximum (DCGM user guide)",
-};
-pub(super) static TENSOR_IDLE: Threshold = Threshold {
-    what: "activity of the tensor cores, below",
-    value: 0.05,
-    source: "PyTorch profiler's plugin: none at all, on a GPU that has them; with room for a last layer",
-};
-pub(super) static FORMAT_GAIN: Threshold = Threshold {
-    what: "speed in the other precision over the speed of the job, at least",
-    value: 1.2,
-    source: "own choice: less does not pay for a change of the numerics",
-};
-pub(super) static CORES_USED: Threshold = Threshold {
-    what: "share of the cores that a job on the CPU keeps busy, at least",
-    value: 0.7,
-    source: "own choice: gaps between parallel loops idle less",
-};
-pub(super) static HEAT: Threshold = Threshold {
-    what: "share of the time in which heat or a power limit lowered the clocks, at least",
-    value: 0.1,
-    source: "own choice: the start of a load explains less than a tenth of the time (NVML, clock event reasons)",
-};
+thresholds! {
+    PER_STEP = 1.25 => "gain in samples per second with twice the batch, at least, for any rates within both intervals",
+        "twice the batch takes at most 1.6 times as long, so 40% is fixed cost (TensorFlow's analyzer calls 15% in kernel launches high)";
+    SM_LOW = 0.5 => "SM activity, below", "DCGM user guide, profiling metrics: below 0.5 is likely ineffective use";
+    GAPS = 0.25 => "share of a step in which the GPU idles within forward, backward and optimizer, at least",
+        "own choice: twice the error of GPU busy against nvidia-smi (10 points), and more than the 15% that TensorFlow's analyzer calls high";
+    SM_HIGH = 0.8 => "SM activity, at least",
+        "DCGM user guide, profiling metrics: 0.8 is needed, though not enough, for effective use";
+    DRAM = 0.6 => "use of the device memory's bandwidth, at least",
+        "KempnerPulse calls 0.5 memory-bound if SM activity is below 0.5; about 0.8 is the practical maximum (DCGM user guide)";
+    TENSOR_IDLE = 0.05 => "activity of the tensor cores, below",
+        "PyTorch profiler's plugin: none at all, on a GPU that has them; with room for a last layer";
+    FORMAT_GAIN = 1.2 => "speed in the other precision over the speed of the job, at least",
+        "own choice: less does not pay for a change of the numerics";
+    CORES_USED = 0.7 => "share of the cores that a job on the CPU keeps busy, at least",
+        "own choice: gaps between parallel loops idle less";
+    HEAT = 0.1 => "share of the time in which heat or a power limit lowered the clocks, at least",
+        "own choice: the start of a load explains less than a tenth of the time (NVML, clock event reasons)";
+}
 
 pub(super) static CAUSES: [Cause; 6] = [
     Cause {

@@ -2,8 +2,8 @@
 
 use super::super::account::{Account, Branch, Leaf};
 use super::super::cause::{
-    Cause, Cure, Found, Kind, LARGE, MODERATE, Scope, Strength, Threshold, Worth, saved_by, shown_gain, shown_share,
-    shown_times, times_without,
+    Cause, Cure, Found, Kind, LARGE, MODERATE, Scope, Strength, Worth, saved_by, shown_gain, shown_share, shown_times,
+    thresholds, times_without,
 };
 use super::super::evidence::{Differential, Evidence};
 use super::super::starvation::exposed_wait;
@@ -12,43 +12,24 @@ use crate::model::{
     quantity::{show_number, show_seconds},
 };
 
-static OUTSIDE: Threshold = Threshold {
-    what: "share of the time after the start, at least",
-    value: MODERATE,
-    source: "TensorFlow's input-pipeline analyzer: 5% of a step is moderate",
-};
-static UNTIMED: Threshold = Threshold {
-    what: "share of the loop's own code if torch's operations in it were not timed, at least",
-    value: LARGE.value,
-    source: "TensorFlow's input-pipeline analyzer: 20% of a step is high",
-};
-static COPIES: Threshold = Threshold {
-    what: "share of a step that copies to the device, at least",
-    value: MODERATE,
-    source: "TensorFlow's input-pipeline analyzer: 5% of a step in any part of the input is moderate",
-};
-static PINNED_GAIN: Threshold = Threshold {
-    what: "speed with pinned batches over the speed of the job, at least",
-    value: 1.0 + MODERATE,
-    source: "5% as for copies, but measured",
-};
-static SYNCS: Threshold = Threshold {
-    what: "synchronising calls in a step, at least",
-    value: 1.0,
-    source: "torch.cuda.set_sync_debug_mode: a loss that is read each step is one",
-};
-static MANY: Threshold = Threshold {
-    what: "calls (without a GPU) or log writes in a step, at least, to attribute the time between phases to them",
-    value: 8.0,
-    source: "own choice: a loss and a few metrics are fewer",
-};
-static IDLE: Threshold = Threshold {
-    what: "share of the time that the GPU idles without waiting for data, or that the calls take without a GPU, at least",
-    value: 0.03,
-    source: "TensorFlow's input-pipeline analyzer: `all other` from 3% on",
-};
-static LOGS: Threshold =
-    Threshold { what: "share of a step that writes logs, at least", value: IDLE.value, source: IDLE.source };
+thresholds! {
+    OUTSIDE = MODERATE => "share of the time after the start, at least",
+        "TensorFlow's input-pipeline analyzer: 5% of a step is moderate";
+    UNTIMED = LARGE.value => "share of the loop's own code if torch's operations in it were not timed, at least",
+        "TensorFlow's input-pipeline analyzer: 20% of a step is high";
+    COPIES = MODERATE => "share of a step that copies to the device, at least",
+        "TensorFlow's input-pipeline analyzer: 5% of a step in any part of the input is moderate";
+    PINNED_GAIN = 1.0 + MODERATE => "speed with pinned batches over the speed of the job, at least",
+        "5% as for copies, but measured";
+    SYNCS = 1.0 => "synchronising calls in a step, at least",
+        "torch.cuda.set_sync_debug_mode: a loss that is read each step is one";
+    MANY = 8.0 => "calls (without a GPU) or log writes in a step, at least, to attribute the time between phases to them",
+        "own choice: a loss and a few metrics are fewer";
+    IDLE = 0.03 =>
+        "share of the time that the GPU idles without waiting for data, or that the calls take without a GPU, at least",
+        "TensorFlow's input-pipeline analyzer: `all other` from 3% on";
+    LOGS = IDLE.value => "share of a step that writes logs, at least", IDLE.source;
+}
 
 fn logs(evidence: &Evidence) -> bool {
     evidence.number("logs_per_step").is_some_and(|logs| logs > 0.0)

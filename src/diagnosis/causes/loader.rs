@@ -2,49 +2,29 @@
 
 use super::super::account::Account;
 use super::super::cause::{
-    Cause, Cure, Found, Kind, Scope, Strength, Threshold, Worth, saved_by, shown_share, shown_times, times_without,
+    Cause, Cure, Found, Kind, Scope, Strength, Worth, saved_by, shown_share, shown_times, thresholds, times_without,
 };
 use super::super::evidence::{Evidence, ratio};
 use super::super::lines::{self, Place};
 use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER, shown_workers};
 use crate::model::quantity::{show_count, show_seconds};
 
-pub(super) static AHEAD: Threshold = Threshold {
-    what: "speed of the loader alone over the speed of the job, at least",
-    value: 1.15,
-    source: "own choice: a slower loader is too slow on average, with any queue",
-};
-pub(super) static QUEUE: Threshold = Threshold {
-    what: "batches in the queue (workers times prefetch factor), at most",
-    value: 8.0,
-    source: "M/M/1/K queue as in tf.data's model (tensorflow/core/framework/model.h): at equal rates a queue of 2 costs 33 %, of 8 11 %, of 32 3 %",
-};
-pub(super) static UNEVEN: Threshold = Threshold {
-    what: "time of the slowest samples (95%) over the mean, to call samples uneven, at least",
-    value: 2.0,
-    source: "own choice: it is near 1 with equal samples, and 3 with exponential times",
-};
-pub(super) static FEW: Threshold = Threshold {
-    what: "mean time of a sample over the time that 95% stay below, to call samples uneven, at least",
-    value: 1.2,
-    source: "own choice: a mean beyond nearly all values comes from a few large values",
-};
-pub(super) static IMBALANCE: Threshold = Threshold {
-    what: "working time of the busiest worker over the mean of all, at least",
-    value: 1.3,
-    source: "own choice: workers get batches in order, so chance alone stays below 1.2 within seconds",
-};
-pub(super) static EPOCH_EDGE: Threshold = Threshold {
-    what: "share of the time that the edge of an epoch takes, at least",
-    value: 0.02,
-    source: "own choice: below it the noise of a search hides it",
-};
-
-pub(super) static WITHOUT_WORKERS: Threshold = Threshold {
-    what: "expected speed of the job without workers over its speed, at least",
-    value: 1.1,
-    source: "own choice: less is within what the model of the loader is off; a batch is pickled, put into shared memory and opened again (torch.multiprocessing's documentation)",
-};
+thresholds! {
+    AHEAD = 1.15 => "speed of the loader alone over the speed of the job, at least",
+        "own choice: a slower loader is too slow on average, with any queue";
+    QUEUE = 8.0 => "batches in the queue (workers times prefetch factor), at most",
+        "M/M/1/K queue as in tf.data's model (tensorflow/core/framework/model.h): at equal rates a queue of 2 costs 33 %, of 8 11 %, of 32 3 %";
+    UNEVEN = 2.0 => "time of the slowest samples (95%) over the mean, to call samples uneven, at least",
+        "own choice: it is near 1 with equal samples, and 3 with exponential times";
+    FEW = 1.2 => "mean time of a sample over the time that 95% stay below, to call samples uneven, at least",
+        "own choice: a mean beyond nearly all values comes from a few large values";
+    IMBALANCE = 1.3 => "working time of the busiest worker over the mean of all, at least",
+        "own choice: workers get batches in order, so chance alone stays below 1.2 within seconds";
+    EPOCH_EDGE = 0.02 => "share of the time that the edge of an epoch takes, at least",
+        "own choice: below it the noise of a search hides it";
+    WITHOUT_WORKERS = 1.1 => "expected speed of the job without workers over its speed, at least",
+        "own choice: less is within what the model of the loader is off; a batch is pickled, put into shared memory and opened again (torch.multiprocessing's documentation)";
+}
 
 pub(super) static CAUSES: [Cause; 5] = [
     Cause {

@@ -1,7 +1,7 @@
 //! Causes of too little memory: on the device, on the host, or in shared memory.
 
 use super::super::cause::{
-    Cause, Cure, Found, Kind, MODERATE, Scope, Strength, Threshold, Worth, saved_by, shown_share, shown_times,
+    Cause, Cure, Found, Kind, MODERATE, Scope, Strength, Worth, saved_by, shown_share, shown_times, thresholds,
     times_without,
 };
 use super::super::evidence::{Differential, Evidence};
@@ -11,37 +11,20 @@ use crate::model::{
     quantity::{show_bytes, show_number},
 };
 
-pub(super) static NEARLY_FULL: Threshold = Threshold {
-    what: "share of device memory in use at the peak, at least",
-    value: 0.9,
-    source: "PyTorch profiler's plugin warns from 90 % on",
-};
-pub(super) static RETRIES: Threshold = Threshold {
-    what: "times that the allocator freed its caches and tried again, at least",
-    value: 1.0,
-    source: "MosaicML Composer (trainer.py) and torchtitan (metrics.py) treat any as lack of memory",
-};
-pub(super) static PRESSURE: Threshold = Threshold {
-    what: "share of the time in which some task waited for memory, at least",
-    value: 0.1,
-    source: "own choice: PSI memory `some` (kernel documentation, accounting/psi.rst); without a shortage it is 0",
-};
-pub(super) static HOST_LEFT: Threshold = Threshold {
-    what: "share of the host's memory that is free, below",
-    value: 0.05,
-    source: "own choice: below it the page cache has no room, and the kernel soon kills",
-};
-pub(super) static SHARED: Threshold = Threshold {
-    what: "share of /dev/shm in use, at least",
-    value: 0.8,
-    source: "own choice: one more batch in each worker's queue, and a worker dies of SIGBUS",
-};
-
-pub(super) static ROOM_PAYS: Threshold = Threshold {
-    what: "gain in samples per second with the full batch over half of it, at least",
-    value: 1.0 + MODERATE,
-    source: "own choice: a smaller gain from doubling the batch is not worth the memory",
-};
+thresholds! {
+    NEARLY_FULL = 0.9 => "share of device memory in use at the peak, at least",
+        "PyTorch profiler's plugin warns from 90 % on";
+    RETRIES = 1.0 => "times that the allocator freed its caches and tried again, at least",
+        "MosaicML Composer (trainer.py) and torchtitan (metrics.py) treat any as lack of memory";
+    PRESSURE = 0.1 => "share of the time in which some task waited for memory, at least",
+        "own choice: PSI memory `some` (kernel documentation, accounting/psi.rst); without a shortage it is 0";
+    HOST_LEFT = 0.05 => "share of the host's memory that is free, below",
+        "own choice: below it the page cache has no room, and the kernel soon kills";
+    SHARED = 0.8 => "share of /dev/shm in use, at least",
+        "own choice: one more batch in each worker's queue, and a worker dies of SIGBUS";
+    ROOM_PAYS = 1.0 + MODERATE => "gain in samples per second with the full batch over half of it, at least",
+        "own choice: a smaller gain from doubling the batch is not worth the memory";
+}
 
 pub(super) static CAUSES: [Cause; 3] = [
     Cause {

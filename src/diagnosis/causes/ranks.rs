@@ -1,27 +1,20 @@
 //! Causes in distributed jobs: time that ranks lose to each other.
 
 use super::super::cause::{
-    Cause, Cure, Found, Kind, MODERATE, Scope, Strength, Threshold, Worth, saved_by, shown_gain, shown_share,
-    shown_times, times_without,
+    Cause, Cure, Found, Kind, MODERATE, Scope, Strength, Worth, saved_by, shown_gain, shown_share, shown_times,
+    thresholds, times_without,
 };
 use super::super::evidence::{Differential, Evidence, ratio};
 use super::super::exposed::{Exposed, OPENED};
 
-pub(super) static EXPOSED: Threshold = Threshold {
-    what: "share of a step that waits for other ranks, at least",
-    value: 0.1,
-    source: "PyTorch profiler's plugin: communication over 10 % of a step",
-};
-pub(super) static SCALING: Threshold = Threshold {
-    what: "rate of all ranks over the rate of one rank times their number, below",
-    value: 1.0 - EXPOSED.value,
-    source: "PyTorch profiler's plugin: 10% of a step",
-};
-pub(super) static SLOWEST: Threshold = Threshold {
-    what: "computing time of the slowest rank over the median of all, at least",
-    value: 1.0 + MODERATE,
-    source: "own choice: ranks with equal work differ by less over a probe, and all wait for the slowest",
-};
+thresholds! {
+    EXPOSED = 0.1 => "share of a step that waits for other ranks, at least",
+        "PyTorch profiler's plugin: communication over 10 % of a step";
+    SCALING = 1.0 - EXPOSED.value => "rate of all ranks over the rate of one rank times their number, below",
+        "PyTorch profiler's plugin: 10% of a step";
+    SLOWEST = 1.0 + MODERATE => "computing time of the slowest rank over the median of all, at least",
+        "own choice: ranks with equal work differ by less over a probe, and all wait for the slowest";
+}
 
 fn may_be_nccl(evidence: &Evidence) -> bool {
     evidence.text("distributed.backend").is_none_or(|backend| backend.contains("nccl"))

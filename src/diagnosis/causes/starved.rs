@@ -2,7 +2,7 @@
 
 use super::super::account::{Account, Branch};
 use super::super::cause::{
-    Cause, Cure, Found, Kind, SURE_ENOUGH, Scope, Strength, Threshold, Worth, shown_share, times_without,
+    Cause, Cure, Found, Kind, SURE_ENOUGH, Scope, Strength, Worth, shown_share, thresholds, times_without,
 };
 use super::super::evidence::Evidence;
 use super::super::lines;
@@ -12,11 +12,10 @@ use super::super::starvation::{
 use super::data;
 use super::{loader, memory, tenants};
 
-pub(super) static LOCKS: Threshold = Threshold {
-    what: "share of the workers' loading time in lines that take a lock, at least",
-    value: 0.33,
-    source: "own choice: a lock that takes less than a third is one reason among several",
-};
+thresholds! {
+    LOCKS = 0.33 => "share of the workers' loading time in lines that take a lock, at least",
+        "own choice: a lock that takes less than a third is one reason among several";
+}
 
 pub(super) static CAUSES: [Cause; 2] = [
     Cause {

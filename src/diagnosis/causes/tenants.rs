@@ -1,38 +1,26 @@
 //! Causes from other programs on the same machine: a quota, shared cores, a shared GPU, and threads that then wait for each other.
 
 use super::super::cause::{
-    Cause, Cure, Found, Kind, LARGE, MODERATE, Scope, Strength, Threshold, Worth, shown_gain, shown_share,
+    Cause, Cure, Found, Kind, LARGE, MODERATE, Scope, Strength, Worth, shown_gain, shown_share, thresholds,
     times_without,
 };
 use super::super::evidence::{Differential, Evidence, Gain};
 use super::super::starvation::Starvation;
 use crate::model::{Metric, quantity::show_bytes};
 
-static THROTTLED: Threshold = Threshold {
-    what: "share of the quota's periods in which it was used up, at least",
-    value: 0.1,
-    source: "own choice: a period counts whole even if the quota ran out at its end (kernel documentation, scheduler/sched-bwc.rst)",
-};
-static KEPT_WAITING: Threshold = Threshold {
-    what: "share of the time in which tasks of the job wait for a CPU, at least",
-    value: 0.15,
-    source: "own choice: a job whose tasks find a free core at once loses nothing",
-};
-static FOREIGN: Threshold = Threshold {
-    what: "share of CPU time that other programs took while almost none was idle, at least",
-    value: LARGE.value,
-    source: "own choice: a desktop takes a fifth of two cores; another training program takes more",
-};
-static CONTENDED: Threshold = Threshold {
-    what: "share of CPU time that other programs took while almost none was idle, at least, to try one thread",
-    value: MODERATE,
-    source: "own choice: the probe takes seconds, and a thread that spins loses much more than the share of its neighbour",
-};
-static ONE_THREAD: Threshold = Threshold {
-    what: "speed with one thread over the speed of the job, at least",
-    value: 1.1,
-    source: "own choice: on cores of their own, more threads are never that much slower than one",
-};
+thresholds! {
+    THROTTLED = 0.1 => "share of the quota's periods in which it was used up, at least",
+        "own choice: a period counts whole even if the quota ran out at its end (kernel documentation, scheduler/sched-bwc.rst)";
+    KEPT_WAITING = 0.15 => "share of the time in which tasks of the job wait for a CPU, at least",
+        "own choice: a job whose tasks find a free core at once loses nothing";
+    FOREIGN = LARGE.value => "share of CPU time that other programs took while almost none was idle, at least",
+        "own choice: a desktop takes a fifth of two cores; another training program takes more";
+    CONTENDED = MODERATE =>
+        "share of CPU time that other programs took while almost none was idle, at least, to try one thread",
+        "own choice: the probe takes seconds, and a thread that spins loses much more than the share of its neighbour";
+    ONE_THREAD = 1.1 => "speed with one thread over the speed of the job, at least",
+        "own choice: on cores of their own, more threads are never that much slower than one";
+}
 
 pub(super) static CAUSES: [Cause; 4] = [
     Cause {
