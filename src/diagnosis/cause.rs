@@ -97,7 +97,6 @@ pub struct Cure {
 }
 
 impl Cure {
-    /// Makes a remedy that applies to every job.
     pub(super) const fn always(what: &'static str, why: &'static str) -> Self {
         Self { what, why, applies: |_| true }
     }
@@ -148,17 +147,14 @@ pub enum Basis {
 }
 
 impl Worth {
-    /// Makes a worth that a differential probe measured.
     pub(super) fn measured(times: f64, words: impl Into<String>) -> Self {
         Self { times: sensible(times), basis: Basis::Measured, by_parameters: None, words: words.into() }
     }
 
-    /// Makes a worth that was computed from the observed probe.
     pub(super) fn estimated(times: f64, words: impl Into<String>) -> Self {
         Self { times: sensible(times), basis: Basis::Estimated, by_parameters: None, words: words.into() }
     }
 
-    /// Makes an unknown worth, with the reason.
     pub(super) fn unknown(words: impl Into<String>) -> Self {
         Self { words: words.into(), ..Self::default() }
     }
@@ -246,7 +242,6 @@ pub(super) fn times_without(share: f64) -> f64 {
     1.0 / (1.0 - share.clamp(0.0, MOST))
 }
 
-/// Returns the share of the time that a speedup saves.
 pub(super) fn saved_by(times: f64) -> f64 {
     1.0 - 1.0 / times.max(1.0)
 }
@@ -273,12 +268,10 @@ impl Found {
         self.clues.push(Clue { text: text.into(), weight: strength.weight() });
     }
 
-    /// Adds a piece of evidence if there is one.
     pub(super) fn add_known(&mut self, strength: Strength, text: Option<impl Into<String>>) {
         text.into_iter().for_each(|text| self.add(strength, text));
     }
 
-    /// Adds a piece of evidence against the cause.
     pub(super) fn against(&mut self, strength: Strength, text: impl Into<String>) {
         self.clues.push(Clue { text: text.into(), weight: -strength.weight() });
     }

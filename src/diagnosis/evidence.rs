@@ -155,7 +155,6 @@ pub struct Evidence {
     pub around: Around,
 }
 
-/// Returns the number if it is finite and not negative.
 fn sound(number: f64) -> Option<f64> {
     (number.is_finite() && number >= 0.0).then_some(number)
 }
@@ -164,7 +163,6 @@ fn positive(number: f64) -> Option<f64> {
     sound(number).filter(|number| *number > 0.0)
 }
 
-/// Returns the quotient if it is a finite positive number.
 pub(super) fn ratio(above: f64, below: f64) -> Option<f64> {
     positive(positive(above)? / positive(below)?)
 }

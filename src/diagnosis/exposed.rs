@@ -116,7 +116,6 @@ impl Family {
         }
     }
 
-    /// Returns why the parameter can have no effect in a job.
     fn why_not(self, evidence: &Evidence) -> Option<String> {
         let is_by = |wrapper: &str| evidence.wrapper().is_none_or(|known| known == wrapper);
         let fits = match self {

@@ -40,7 +40,6 @@ pub struct Opening {
 
 const FLAGS: [bool; 2] = [false, true];
 
-/// Returns the values if `is_open`, else none.
 fn only<V: Into<Value>>(is_open: bool, values: impl IntoIterator<Item = V>) -> Vec<Value> {
     values.into_iter().filter(|_| is_open).map(Into::into).collect()
 }
@@ -302,7 +301,6 @@ fn whole(evidence: &Evidence, name: &str) -> Option<Value> {
     Some(Value::Int(number as i64))
 }
 
-/// Returns the number of cores, rounded up.
 pub(super) fn cores(evidence: &Evidence) -> u32 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
     evidence.cores().map_or(4, |cores| cores.clamp(1.0, 1024.0).ceil() as u32)

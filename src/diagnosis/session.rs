@@ -208,7 +208,6 @@ fn is_of_use(differential: Differential, measurement: &Measurement) -> bool {
     }
 }
 
-/// Returns the folder in which the dataset opens its files, if the job reported it.
 fn folder_of_data(evidence: &Evidence) -> Option<PathBuf> {
     let folder = PathBuf::from(evidence.text("files.path").filter(|path| !path.is_empty())?);
     let folder = if folder.is_file() { folder.parent()?.to_owned() } else { folder };

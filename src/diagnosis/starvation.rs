@@ -143,13 +143,11 @@ impl Starvation {
         }
     }
 
-    /// Returns true if a differential probe measured the worth.
     pub(super) fn is_measured(&self) -> bool {
         self.worth.basis == Basis::Measured
     }
 }
 
-/// Formats a number of workers: `1 worker`, `4 workers`.
 pub(super) fn shown_workers(workers: u32) -> String {
     if workers == 1 { "1 worker".to_owned() } else { format!("{workers} workers") }
 }
@@ -170,7 +168,6 @@ pub(super) fn scaling(evidence: &Evidence) -> Option<Scaling> {
     Some(Scaling { times: ratio(best, today)?, words })
 }
 
-/// The expected effect of a number of workers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Expected {
     pub(super) workers: u32,

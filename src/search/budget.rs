@@ -89,7 +89,6 @@ impl Budget {
         self.time.saturating_sub((self.time / SHARE).min(LONGEST_END))
     }
 
-    /// Limits the reserve to half of the time, so that the search gets at least half.
     fn at_most_half(&self, reserve: Duration) -> Duration {
         reserve.min(self.time / 2)
     }

@@ -63,7 +63,6 @@ impl FullPrecision {
     }
 }
 
-/// Compares losses with the losses in full precision.
 pub(crate) fn compared(losses: &[f64], reference: Vec<f64>) -> Numerics {
     let drift = drift(losses, &reference);
     let not_compared = drift.is_none().then(|| "too few losses were reported".to_owned());

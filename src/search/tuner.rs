@@ -442,7 +442,6 @@ setters! {
     whole_gpus(gpus: u32) => setup.whole_gpus;
 }
 
-/// Returns the event that announces an earlier study.
 fn announced<'e>(study: &'e Earlier, space: &Space) -> Event<'e> {
     let (place, trials, in_common) = (study.place(), study.trials(), study.in_common());
     Event::WarmStart { place, trials, in_common, parameters: space.parameters().len() }

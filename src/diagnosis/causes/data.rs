@@ -122,7 +122,6 @@ pub(super) static CAUSES: [Cause; 3] = [
     },
 ];
 
-/// Describes the files, if the dataset opens any.
 fn files(evidence: &Evidence) -> Option<String> {
     let opened = evidence.number("files.opened_per_sample").filter(|files| *files > 0.0)?;
     let size = evidence.number("files.mean_bytes").map(|bytes| {

@@ -210,7 +210,6 @@ fn memory_bandwidth(evidence: &Evidence) -> Option<Found> {
     Some(found)
 }
 
-/// Returns the worth of half precision, measured with replayed batches.
 fn in_half_precision(gain: Gain) -> Worth {
     let words = format!("replayed in half precision it is {} as fast", shown_times(gain.times));
     Worth::measured(gain.times, words).by_parameters(Some(gain.times))

@@ -174,7 +174,6 @@ pub(super) static CAUSES: [Cause; 6] = [
     },
 ];
 
-/// Formats the interval of a leaf's share, if it is known.
 fn shown_interval(account: &Account, leaf: &Leaf) -> String {
     let after_start = account.wall_s - account.start_s;
     match (leaf.seconds.low, leaf.seconds.high) {

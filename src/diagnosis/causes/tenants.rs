@@ -135,7 +135,6 @@ pub(in crate::diagnosis) fn contention(evidence: &Evidence) -> Option<String> {
     foreign.or(waited.map(shown_waiting))
 }
 
-/// Returns the gain with one thread, if it reaches the threshold.
 pub(in crate::diagnosis) fn gain_of_one_thread(evidence: &Evidence) -> Option<Gain> {
     let threads = evidence.run(Differential::OneThread)?.facts.number("threads");
     // The script or another variable may set the threads itself.

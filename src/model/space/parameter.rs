@@ -304,7 +304,6 @@ impl Parameter {
         }
     }
 
-    /// Returns the same parameter with only one of its settings.
     pub(super) fn only(&self, level: u32) -> Self {
         Self { levels: Levels::Listed(vec![self.value(level)]), ..self.clone() }
     }
@@ -419,7 +418,6 @@ impl Parameter {
         BATCHES.contains(&self.name.as_str()) || self.name.ends_with("_batch_size")
     }
 
-    /// Finds the first setting that is listed twice.
     pub(super) fn duplicate(&self) -> Option<&Value> {
         let Levels::Listed(values) = &self.levels else { return None };
         let is_earlier = |(at, value): &(usize, &Value)| values[..*at].iter().any(|other| same(other, value));

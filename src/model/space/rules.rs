@@ -53,7 +53,6 @@ impl Groups {
         }
     }
 
-    /// Returns true if the space is proved to be empty.
     pub(super) fn is_empty(&self) -> bool {
         self.is_empty
     }
@@ -254,7 +253,6 @@ impl Listing {
         Some(Self { order: plan.order.clone(), rows: search.rows })
     }
 
-    /// Returns the same settings with the columns in another order.
     fn reordered(&self, order: &[usize]) -> Self {
         let column = |parameter: &usize| self.order.iter().position(|known| known == parameter);
         let columns: Vec<usize> = order.iter().filter_map(column).collect();
@@ -287,7 +285,6 @@ impl Listing {
     }
 }
 
-/// Returns the place at a share of a length.
 fn place_at(share: f64, len: usize) -> usize {
     ((share.clamp(0.0, 1.0) * len as f64) as usize).min(len.saturating_sub(1))
 }

@@ -327,7 +327,6 @@ impl Search<'_, '_> {
         Some(format!("{delivering} of {workers} workers deliver data: {enough} workers do the same"))
     }
 
-    /// Returns true if two configs differ at most in one parameter.
     fn differ_only_in(&self, parameter: usize, one: &Config, other: &Config) -> bool {
         let same = |at: usize| at == parameter || one.level(at) == other.level(at);
         (0..self.setup.space.parameters().len()).all(same)

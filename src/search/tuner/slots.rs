@@ -26,7 +26,6 @@ const LONGEST_WAIT: Duration = Duration::from_secs(600);
 /// How often to look for new slots: often enough that users notice no delay.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The places where probes run.
 pub(super) struct Slots<'s, 'p> {
     kind: Kind<'s, 'p>,
     stop: &'s AtomicBool,
@@ -45,7 +44,6 @@ pub(super) struct Slots<'s, 'p> {
     in_round: Vec<Config>,
 }
 
-/// A slot, or the only place.
 #[derive(Default)]
 struct Place {
     /// The slot that a trial records; `None` for the whole machine.
@@ -67,7 +65,6 @@ enum Kind<'s, 'p> {
 /// Starts a thread for a slot's prober, and returns the channel for its work. The `usize` is the slot's index.
 type Spawn<'s, 'p> = dyn Fn(Box<dyn Prober + Send + 'p>, usize) -> Sender<Work> + 's;
 
-/// Slots with a thread each.
 struct Many<'s, 'p> {
     told: Receiver<(usize, Told)>,
     spawn: Box<Spawn<'s, 'p>>,
@@ -77,7 +74,6 @@ struct Many<'s, 'p> {
 }
 
 impl<'s, 'p> Slots<'s, 'p> {
-    /// One place, in this thread.
     pub(super) fn one(prober: Box<dyn Prober + 'p>, stop: &'s AtomicBool, deadline: Option<Instant>) -> Self {
         let mut slots = Self::of(Kind::One(prober), stop, deadline);
         slots.places.push(Place { is_open: true, ..Place::default() });
@@ -140,7 +136,6 @@ impl<'s, 'p> Slots<'s, 'p> {
         self.places.len()
     }
 
-    /// Returns the number of slots that are not lost.
     pub(super) fn there(&self) -> usize {
         self.places.iter().filter(|place| !place.is_lost).count()
     }
@@ -149,7 +144,6 @@ impl<'s, 'p> Slots<'s, 'p> {
         matches!(&self.kind, Kind::Many(many) if many.arrivals.is_some())
     }
 
-    /// Returns the number of slots that take part now.
     pub(super) fn open(&self) -> usize {
         self.places.iter().filter(|place| place.is_open).count()
     }

@@ -32,7 +32,6 @@ impl Trials {
         self.history.set(space, &space.settings(config))
     }
 
-    /// Returns the measurements of a config, oldest first.
     pub(super) fn runs_of(&self, config: &Config) -> impl Iterator<Item = &Measurement> {
         self.history.of(config).filter_map(|trial| trial.outcome.measurement())
     }
@@ -67,7 +66,6 @@ impl Trials {
         Duration::try_from_secs_f64(mean).unwrap_or_default()
     }
 
-    /// Returns how many seconds the last processes took to start.
     fn last_starts(&self, counts: impl Fn(&Measurement) -> bool) -> Vec<f64> {
         const LAST: usize = 3;
         let start_of = |trial: &Arc<Trial>| {
