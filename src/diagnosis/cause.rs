@@ -96,11 +96,15 @@ pub struct Cure {
     pub applies: fn(&Evidence) -> bool,
 }
 
-impl Cure {
-    pub(super) const fn always(what: &'static str, why: &'static str) -> Self {
-        Self { what, why, applies: |_| true }
-    }
+/// Makes the remedies of a cause from rows: what to do, why it helps, and in which jobs; the default is all jobs.
+macro_rules! cures {
+    ($($what:literal: $why:literal $(, if $applies:expr)?;)*) => {
+        &[$($crate::diagnosis::Cure { what: $what, why: $why, applies: cures!(@applies $($applies)?) }),*]
+    };
+    (@applies) => { |_| true };
+    (@applies $applies:expr) => { $applies };
 }
+pub(super) use cures;
 
 /// The finding of a signature.
 #[derive(Debug, Clone, Default, PartialEq)]

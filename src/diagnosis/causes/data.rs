@@ -1,7 +1,7 @@
 //! Causes for a step that waits for data: the reasons why data is late.
 
 use super::super::cause::{
-    Basis, Cause, Cure, Found, Kind, LARGE, MODERATE, Scope, Strength, Worth, saved_by, shown_share, shown_times,
+    Basis, Cause, Found, Kind, LARGE, MODERATE, Scope, Strength, Worth, cures, saved_by, shown_share, shown_times,
     thresholds,
 };
 use super::super::evidence::{Differential, Evidence, Gain, ratio};
@@ -49,27 +49,18 @@ pub(super) static CAUSES: [Cause; 3] = [
         scope: Scope::Any,
         find: cpu_preprocessing,
         opens: &["num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "threads"],
-        cures: &[
-            Cure {
-                what: "move collate_fn's work on each sample into the dataset, or do it once for the whole batch",
-                why: "making the batch takes most of the time",
-                applies: |evidence| evidence.item_wall().is_some_and(|wall| evidence.collate_each().0 >= wall / 2.0),
-            },
-            Cure::always(
-                "decode and augment once, and store arrays or images in their final size",
-                "each epoch repeats this work, and the cores are full",
-            ),
-            Cure {
-                what: "decode and augment on the GPU (NVIDIA DALI, torchvision.io.decode_jpeg on CUDA, torchvision.transforms.v2)",
-                why: "a GPU decodes images faster than the CPU cores that belong to it",
-                applies: |evidence| evidence.is_gpu() && reads_images(evidence),
-            },
-            Cure {
-                what: "use a faster decoder (Pillow-SIMD, libjpeg-turbo, torchvision.io)",
-                why: "the cores are full, so only cheaper work helps",
-                applies: reads_images,
-            },
-        ],
+        cures: cures! {
+            "move collate_fn's work on each sample into the dataset, or do it once for the whole batch":
+                "making the batch takes most of the time",
+                if |evidence| evidence.item_wall().is_some_and(|wall| evidence.collate_each().0 >= wall / 2.0);
+            "decode and augment once, and store arrays or images in their final size":
+                "each epoch repeats this work, and the cores are full";
+            "decode and augment on the GPU (NVIDIA DALI, torchvision.io.decode_jpeg on CUDA, torchvision.transforms.v2)":
+                "a GPU decodes images faster than the CPU cores that belong to it",
+                if |evidence| evidence.is_gpu() && reads_images(evidence);
+            "use a faster decoder (Pillow-SIMD, libjpeg-turbo, torchvision.io)":
+                "the cores are full, so only cheaper work helps", if reads_images;
+        },
     },
     Cause {
         name: "storage",
@@ -81,32 +72,20 @@ pub(super) static CAUSES: [Cause; 3] = [
         scope: Scope::Any,
         find: storage,
         opens: &["num_workers", "prefetch_factor", "persistent_workers"],
-        cures: &[
-            Cure {
-                what: "pack the samples into sharded files (tar for WebDataset, TFRecord, Parquet) and read them in order",
-                why: "opening a small file costs a round trip, and disk or server are full of them",
-                applies: reads_small_files,
-            },
-            Cure {
-                what: "store the HDF5 file in chunks of one sample, or of one batch that is read in order",
-                why: "HDF5 reads and decompresses a whole chunk for each sample, with one thread per process",
-                applies: |evidence| evidence.text("files.kind") == Some("hdf5"),
-            },
-            Cure {
-                what: "read each shard from start to end, and shuffle in a buffer",
-                why: "sharded files are fast only in order",
-                applies: |evidence| matches!(evidence.text("files.kind"), Some("tfrecord" | "webdataset" | "parquet")),
-            },
-            Cure::always(
-                "copy the data to a local NVMe disk or into memory before the run",
-                "the storage device is the limit",
-            ),
-            Cure {
-                what: "store smaller samples (smaller images, better compression, half precision)",
-                why: "this reads fewer bytes",
-                applies: |evidence| !reads_small_files(evidence),
-            },
-        ],
+        cures: cures! {
+            "pack the samples into sharded files (tar for WebDataset, TFRecord, Parquet) and read them in order":
+                "opening a small file costs a round trip, and disk or server are full of them", if reads_small_files;
+            "store the HDF5 file in chunks of one sample, or of one batch that is read in order":
+                "HDF5 reads and decompresses a whole chunk for each sample, with one thread per process",
+                if |evidence| evidence.text("files.kind") == Some("hdf5");
+            "read each shard from start to end, and shuffle in a buffer":
+                "sharded files are fast only in order",
+                if |evidence| matches!(evidence.text("files.kind"), Some("tfrecord" | "webdataset" | "parquet"));
+            "copy the data to a local NVMe disk or into memory before the run":
+                "the storage device is the limit";
+            "store smaller samples (smaller images, better compression, half precision)":
+                "this reads fewer bytes", if |evidence| !reads_small_files(evidence);
+        },
     },
     Cause {
         name: "single_threaded_loader",

@@ -1,7 +1,7 @@
 //! Causes in the device itself: kernel launches, memory bandwidth, precisions, arithmetic, clocks.
 
 use super::super::cause::{
-    Cause, Cure, Found, Kind, Scope, Strength, Worth, shown_share, shown_times, thresholds, times_without,
+    Cause, Found, Kind, Scope, Strength, Worth, cures, shown_share, shown_times, thresholds, times_without,
 };
 use super::super::evidence::{Differential, Evidence, Gain, MOSTLY_FIXED};
 use super::super::starvation::{CLEAR, WAIT, WITHOUT_LOADER};
@@ -42,14 +42,12 @@ pub(super) static CAUSES: [Cause; 6] = [
         scope: Scope::Any,
         find: launch_bound,
         opens: &["batch_size", "compile", "fused_optimizer", "channels_last"],
-        cures: &[
-            Cure {
-                what: "use fewer and larger operations: foreach or fused optimizers, torch.compile, CUDA graphs",
-                why: "each launch costs the host microseconds; gputune opens the settings that need no change of the script",
-                applies: Evidence::is_gpu,
-            },
-            Cure::always("use less Python in the training loop", "it runs in each step"),
-        ],
+        cures: cures! {
+            "use fewer and larger operations: foreach or fused optimizers, torch.compile, CUDA graphs":
+                "each launch costs the host microseconds; gputune opens the settings that need no change of the script",
+                if Evidence::is_gpu;
+            "use less Python in the training loop": "it runs in each step";
+        },
     },
     Cause {
         name: "memory_bandwidth",
@@ -61,18 +59,14 @@ pub(super) static CAUSES: [Cause; 6] = [
         scope: Scope::Gpu,
         find: memory_bandwidth,
         opens: &["precision", "compile", "sdpa", "channels_last", "fused_optimizer"],
-        cures: &[
-            Cure {
-                what: "use scaled_dot_product_attention with a flash kernel",
-                why: "otherwise the script writes the scores of all pairs to memory",
-                applies: |evidence| evidence.text("flash_attention") != Some("yes"),
-            },
-            Cure {
-                what: "use a fused optimizer (fused=True), fused normalisation and fused activations",
-                why: "each separate operation reads and writes all of the data again",
-                applies: |evidence| evidence.flag("optimizer_fused") != Some(true),
-            },
-        ],
+        cures: cures! {
+            "use scaled_dot_product_attention with a flash kernel":
+                "otherwise the script writes the scores of all pairs to memory",
+                if |evidence| evidence.text("flash_attention") != Some("yes");
+            "use a fused optimizer (fused=True), fused normalisation and fused activations":
+                "each separate operation reads and writes all of the data again",
+                if |evidence| evidence.flag("optimizer_fused") != Some(true);
+        },
     },
     Cause {
         name: "wrong_precision",
@@ -84,10 +78,10 @@ pub(super) static CAUSES: [Cause; 6] = [
         scope: Scope::Gpu,
         find: wrong_precision,
         opens: &["precision", "batch_size"],
-        cures: &[Cure::always(
-            "make the sizes of layers and batches multiples of 8 (16 for fp8)",
-            "tensor cores work on tiles; other sizes are padded or do not use them",
-        )],
+        cures: cures! {
+            "make the sizes of layers and batches multiples of 8 (16 for fp8)":
+                "tensor cores work on tiles; other sizes are padded or do not use them";
+        },
     },
     Cause {
         name: "thermal_throttling",
@@ -99,10 +93,10 @@ pub(super) static CAUSES: [Cause; 6] = [
         scope: Scope::Gpu,
         find: thermal_throttling,
         opens: &[],
-        cures: &[Cure::always(
-            "improve the cooling: air flow, fans, inlet temperature, dust",
-            "a setting only lowers the temperature by computing less; measurements before and after differ",
-        )],
+        cures: cures! {
+            "improve the cooling: air flow, fans, inlet temperature, dust":
+                "a setting only lowers the temperature by computing less; measurements before and after differ";
+        },
     },
     Cause {
         name: "power_cap",
@@ -114,10 +108,10 @@ pub(super) static CAUSES: [Cause; 6] = [
         scope: Scope::Gpu,
         find: power_cap,
         opens: &["precision"],
-        cures: &[Cure::always(
-            "as root: nvidia-smi -pl WATTS up to the default, unless the limit is meant",
-            "no setting of the job changes the limit",
-        )],
+        cures: cures! {
+            "as root: nvidia-smi -pl WATTS up to the default, unless the limit is meant":
+                "no setting of the job changes the limit";
+        },
     },
     Cause {
         name: "compute_bound",
@@ -129,7 +123,9 @@ pub(super) static CAUSES: [Cause; 6] = [
         scope: Scope::Any,
         find: compute_bound,
         opens: &["precision", "compile", "batch_size", "num_workers"],
-        cures: &[Cure::always("use a faster device, or more devices", "settings alone will not help much")],
+        cures: cures! {
+            "use a faster device, or more devices": "settings alone will not help much";
+        },
     },
 ];
 

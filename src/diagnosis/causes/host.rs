@@ -2,7 +2,7 @@
 
 use super::super::account::{Account, Branch, Leaf};
 use super::super::cause::{
-    Cause, Cure, Found, Kind, LARGE, MODERATE, Scope, Strength, Worth, saved_by, shown_gain, shown_share, shown_times,
+    Cause, Found, Kind, LARGE, MODERATE, Scope, Strength, Worth, cures, saved_by, shown_gain, shown_share, shown_times,
     thresholds, times_without,
 };
 use super::super::evidence::{Differential, Evidence};
@@ -46,16 +46,12 @@ pub(super) static CAUSES: [Cause; 6] = [
         scope: Scope::Any,
         find: |evidence| outside(evidence, "evaluation", "evaluation"),
         opens: &[],
-        cures: &[
-            Cure::always(
-                "evaluate less often, or on a fixed part of the samples",
-                "only the script decides this; no training setting makes an evaluation shorter",
-            ),
-            Cure::always(
-                "give the evaluation's loader larger batches and workers",
-                "evaluation keeps no activations, so a larger batch fits",
-            ),
-        ],
+        cures: cures! {
+            "evaluate less often, or on a fixed part of the samples":
+                "only the script decides this; no training setting makes an evaluation shorter";
+            "give the evaluation's loader larger batches and workers":
+                "evaluation keeps no activations, so a larger batch fits";
+        },
     },
     Cause {
         name: "checkpoints",
@@ -67,16 +63,12 @@ pub(super) static CAUSES: [Cause; 6] = [
         scope: Scope::Any,
         find: |evidence| outside(evidence, "checkpoint", "writing checkpoints"),
         opens: &[],
-        cures: &[
-            Cure::always(
-                "write less often; Young's rule for the interval: the square root of 2 x checkpoint time x time between failures",
-                "only the script decides this",
-            ),
-            Cure::always(
-                "write in the background (torch.distributed.checkpoint.async_save, or a copy to host memory and a thread)",
-                "training waits for the copy, not for the disk",
-            ),
-        ],
+        cures: cures! {
+            "write less often; Young's rule for the interval: the square root of 2 x checkpoint time x time between failures":
+                "only the script decides this";
+            "write in the background (torch.distributed.checkpoint.async_save, or a copy to host memory and a thread)":
+                "training waits for the copy, not for the disk";
+        },
     },
     Cause {
         name: "own_code",
@@ -88,16 +80,12 @@ pub(super) static CAUSES: [Cause; 6] = [
         scope: Scope::Any,
         find: own_code,
         opens: &["batch_size"],
-        cures: &[
-            Cure::always(
-                "move it out of the loop: into the dataset, where workers run it, or to every 50th step",
-                "the device waits for it in each step",
-            ),
-            Cure::always(
-                "compute metrics with a few operations on whole batches",
-                "a Python loop over samples costs microseconds for each sample",
-            ),
-        ],
+        cures: cures! {
+            "move it out of the loop: into the dataset, where workers run it, or to every 50th step":
+                "the device waits for it in each step";
+            "compute metrics with a few operations on whole batches":
+                "a Python loop over samples costs microseconds for each sample";
+        },
     },
     Cause {
         name: "host_to_device",
@@ -109,23 +97,15 @@ pub(super) static CAUSES: [Cause; 6] = [
         scope: Scope::Gpu,
         find: host_to_device,
         opens: &["pin_memory"],
-        cures: &[
-            Cure::always(
-                "copy the next batch while this batch trains (pinned, non_blocking=True)",
-                "an overlapped copy costs nothing; only the script can do this",
-            ),
-            Cure::always(
-                "copy raw bytes (uint8), and convert and normalise on the GPU",
-                "uint8 is a quarter of the size of float32",
-            ),
-            Cure {
-                what: "check the card's slot, riser and BIOS",
-                why: "the PCIe link is below the limit of card and slot",
-                applies: |evidence| {
-                    evidence.warning("pcie_narrow").is_some() || evidence.warning("pcie_slow").is_some()
-                },
-            },
-        ],
+        cures: cures! {
+            "copy the next batch while this batch trains (pinned, non_blocking=True)":
+                "an overlapped copy costs nothing; only the script can do this";
+            "copy raw bytes (uint8), and convert and normalise on the GPU":
+                "uint8 is a quarter of the size of float32";
+            "check the card's slot, riser and BIOS":
+                "the PCIe link is below the limit of card and slot",
+                if |evidence| evidence.warning("pcie_narrow").is_some() || evidence.warning("pcie_slow").is_some();
+        },
     },
     Cause {
         name: "synchronising_calls",
@@ -137,17 +117,12 @@ pub(super) static CAUSES: [Cause; 6] = [
         scope: Scope::Any,
         find: synchronising_calls,
         opens: &[],
-        cures: &[
-            Cure::always(
-                "keep sums on the device, and read them every 50 steps or at an epoch's end",
-                "only the script knows when it needs these numbers",
-            ),
-            Cure {
-                what: "clip gradients with foreach=True, and test for NaN on the device",
-                why: "otherwise both read a number from the device for each parameter",
-                applies: Evidence::is_gpu,
-            },
-        ],
+        cures: cures! {
+            "keep sums on the device, and read them every 50 steps or at an epoch's end":
+                "only the script knows when it needs these numbers";
+            "clip gradients with foreach=True, and test for NaN on the device":
+                "otherwise both read a number from the device for each parameter", if Evidence::is_gpu;
+        },
     },
     Cause {
         name: "logging",
@@ -159,18 +134,12 @@ pub(super) static CAUSES: [Cause; 6] = [
         scope: Scope::Any,
         find: logging,
         opens: &[],
-        cures: &[
-            Cure {
-                what: "write every 50 steps, and compute the logged values only then",
-                why: "only the script knows which values it needs",
-                applies: logs,
-            },
-            Cure {
-                what: "write files in the background (buffered, no flush or fsync for each line)",
-                why: "the step waits for each line",
-                applies: logs,
-            },
-        ],
+        cures: cures! {
+            "write every 50 steps, and compute the logged values only then":
+                "only the script knows which values it needs", if logs;
+            "write files in the background (buffered, no flush or fsync for each line)":
+                "the step waits for each line", if logs;
+        },
     },
 ];
 

@@ -2,7 +2,7 @@
 
 use super::super::account::Account;
 use super::super::cause::{
-    Cause, Cure, Found, Kind, Scope, Strength, Worth, saved_by, shown_share, shown_times, thresholds, times_without,
+    Cause, Found, Kind, Scope, Strength, Worth, cures, saved_by, shown_share, shown_times, thresholds, times_without,
 };
 use super::super::evidence::{Evidence, ratio};
 use super::super::lines::{self, Place};
@@ -37,11 +37,10 @@ pub(super) static CAUSES: [Cause; 5] = [
         scope: Scope::Any,
         find: too_little_prefetch,
         opens: &["prefetch_factor", "num_workers", "pin_memory"],
-        cures: &[Cure {
-            what: "use DataLoader(in_order=False) (torch 2.6 or later; it changes the order of batches)",
-            why: "a slow batch no longer holds up the finished batches",
-            applies: |evidence| uneven(evidence).is_some(),
-        }],
+        cures: cures! {
+            "use DataLoader(in_order=False) (torch 2.6 or later; it changes the order of batches)":
+                "a slow batch no longer holds up the finished batches", if |evidence| uneven(evidence).is_some();
+        },
     },
     Cause {
         name: "worker_imbalance",
@@ -53,16 +52,12 @@ pub(super) static CAUSES: [Cause; 5] = [
         scope: Scope::Any,
         find: worker_imbalance,
         opens: &["num_workers", "prefetch_factor"],
-        cures: &[
-            Cure::always(
-                "give all workers equal work: shuffle, or split an iterable dataset by cost instead of by number",
-                "the slowest worker sets the rate of all",
-            ),
-            Cure::always(
-                "use DataLoader(in_order=False) (torch 2.6 or later; it changes the order of batches)",
-                "finished batches no longer wait for the slow worker",
-            ),
-        ],
+        cures: cures! {
+            "give all workers equal work: shuffle, or split an iterable dataset by cost instead of by number":
+                "the slowest worker sets the rate of all";
+            "use DataLoader(in_order=False) (torch 2.6 or later; it changes the order of batches)":
+                "finished batches no longer wait for the slow worker";
+        },
     },
     Cause {
         name: "slow_sampler",
@@ -74,16 +69,12 @@ pub(super) static CAUSES: [Cause; 5] = [
         scope: Scope::Any,
         find: slow_sampler,
         opens: &[],
-        cures: &[
-            Cure::always(
-                "choose all batches at the start of an epoch, by operations on whole arrays (sort by length and cut)",
-                "the sampler runs in the training process between two steps, so no worker helps",
-            ),
-            Cure::always(
-                "let the workers choose: an IterableDataset, or indices computed from the sample's number",
-                "workers do this while the step trains",
-            ),
-        ],
+        cures: cures! {
+            "choose all batches at the start of an epoch, by operations on whole arrays (sort by length and cut)":
+                "the sampler runs in the training process between two steps, so no worker helps";
+            "let the workers choose: an IterableDataset, or indices computed from the sample's number":
+                "workers do this while the step trains";
+        },
     },
     Cause {
         name: "worker_overhead",
@@ -95,17 +86,12 @@ pub(super) static CAUSES: [Cause; 5] = [
         scope: Scope::Any,
         find: worker_overhead,
         opens: &["num_workers", "prefetch_factor"],
-        cures: &[
-            Cure::always(
-                "fetch whole batches: `__getitems__` in the dataset, or a BatchSampler with batch_size=None",
-                "a slice of a tensor costs as much as one sample, and needs no collating",
-            ),
-            Cure {
-                what: "keep the data on the device if it fits, and index it there",
-                why: "nothing is copied between processes or to the device",
-                applies: Evidence::is_gpu,
-            },
-        ],
+        cures: cures! {
+            "fetch whole batches: `__getitems__` in the dataset, or a BatchSampler with batch_size=None":
+                "a slice of a tensor costs as much as one sample, and needs no collating";
+            "keep the data on the device if it fits, and index it there":
+                "nothing is copied between processes or to the device", if Evidence::is_gpu;
+        },
     },
     Cause {
         name: "worker_start",
@@ -117,10 +103,10 @@ pub(super) static CAUSES: [Cause; 5] = [
         scope: Scope::Any,
         find: worker_start,
         opens: &["persistent_workers", "num_workers"],
-        cures: &[Cure::always(
-            "make the dataset start fast: open files at the first sample, import less, fork instead of spawn",
-            "each worker repeats this in each epoch",
-        )],
+        cures: cures! {
+            "make the dataset start fast: open files at the first sample, import less, fork instead of spawn":
+                "each worker repeats this in each epoch";
+        },
     },
 ];
 

@@ -1,7 +1,7 @@
 //! Causes of too little memory: on the device, on the host, or in shared memory.
 
 use super::super::cause::{
-    Cause, Cure, Found, Kind, MODERATE, Scope, Strength, Worth, saved_by, shown_share, shown_times, thresholds,
+    Cause, Found, Kind, MODERATE, Scope, Strength, Worth, cures, saved_by, shown_share, shown_times, thresholds,
     times_without,
 };
 use super::super::evidence::{Differential, Evidence};
@@ -37,22 +37,15 @@ pub(super) static CAUSES: [Cause; 3] = [
         scope: Scope::Any,
         find: memory_limited,
         opens: &["batch_size", "precision", "checkpoint", "grad_accumulation", "allocator"],
-        cures: &[
-            Cure {
-                what: "use an optimizer with a smaller state (8-bit), or shard states and weights (ZeRO, FSDP)",
-                why: "optimizer states take several times the memory of the weights",
-                applies: Evidence::is_gpu,
-            },
-            Cure {
-                what: "use attention with a flash kernel",
-                why: "otherwise the scores of all pairs are kept for the backward pass",
-                applies: |evidence| evidence.text("flash_attention") == Some("no"),
-            },
-            Cure::always(
-                "use a device with more memory, or a smaller model or input",
-                "weights, gradients and states need memory at any batch size",
-            ),
-        ],
+        cures: cures! {
+            "use an optimizer with a smaller state (8-bit), or shard states and weights (ZeRO, FSDP)":
+                "optimizer states take several times the memory of the weights", if Evidence::is_gpu;
+            "use attention with a flash kernel":
+                "otherwise the scores of all pairs are kept for the backward pass",
+                if |evidence| evidence.text("flash_attention") == Some("no");
+            "use a device with more memory, or a smaller model or input":
+                "weights, gradients and states need memory at any batch size";
+        },
     },
     Cause {
         name: "host_memory",
@@ -64,17 +57,13 @@ pub(super) static CAUSES: [Cause; 3] = [
         scope: Scope::Any,
         find: host_memory,
         opens: &["num_workers", "prefetch_factor", "batch_size"],
-        cures: &[
-            Cure {
-                what: "keep the dataset out of the processes: use mapped files (numpy.memmap, Arrow) instead of lists of Python objects",
-                why: "reference counting gives each worker its own copy of such a list",
-                applies: |evidence| evidence.workers().is_some_and(|workers| workers > 0),
-            },
-            Cure::always(
-                "add memory, or raise the limit of the control group",
-                "the job needs more memory at once than it may use",
-            ),
-        ],
+        cures: cures! {
+            "keep the dataset out of the processes: use mapped files (numpy.memmap, Arrow) instead of lists of Python objects":
+                "reference counting gives each worker its own copy of such a list",
+                if |evidence| evidence.workers().is_some_and(|workers| workers > 0);
+            "add memory, or raise the limit of the control group":
+                "the job needs more memory at once than it may use";
+        },
     },
     Cause {
         name: "shared_memory",
@@ -86,10 +75,10 @@ pub(super) static CAUSES: [Cause; 3] = [
         scope: Scope::Any,
         find: shared_memory,
         opens: &["num_workers", "prefetch_factor"],
-        cures: &[Cure::always(
-            "start the container with --shm-size=8g or --ipc=host",
-            "the size is set when the container starts; fewer workers and a shorter queue only need less",
-        )],
+        cures: cures! {
+            "start the container with --shm-size=8g or --ipc=host":
+                "the size is set when the container starts; fewer workers and a shorter queue only need less";
+        },
     },
 ];
 

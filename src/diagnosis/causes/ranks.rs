@@ -1,7 +1,7 @@
 //! Causes in distributed jobs: time that ranks lose to each other.
 
 use super::super::cause::{
-    Cause, Cure, Found, Kind, MODERATE, Scope, Strength, Worth, saved_by, shown_gain, shown_share, shown_times,
+    Cause, Found, Kind, MODERATE, Scope, Strength, Worth, cures, saved_by, shown_gain, shown_share, shown_times,
     thresholds, times_without,
 };
 use super::super::evidence::{Differential, Evidence, ratio};
@@ -43,11 +43,10 @@ pub(super) static CAUSES: [Cause; 2] = [
             "nccl_channels",
             "nccl_chunk_size",
         ],
-        cures: &[Cure {
-            what: "check that NCCL uses NVLink, InfiniBand, GPUDirect and the right network (NCCL_DEBUG=INFO)",
-            why: "the link is the limit, and it is chosen outside the job",
-            applies: may_be_nccl,
-        }],
+        cures: cures! {
+            "check that NCCL uses NVLink, InfiniBand, GPUDirect and the right network (NCCL_DEBUG=INFO)":
+                "the link is the limit, and it is chosen outside the job", if may_be_nccl;
+        },
     },
     Cause {
         name: "straggler",
@@ -59,16 +58,12 @@ pub(super) static CAUSES: [Cause; 2] = [
         scope: Scope::Ranks,
         find: straggler,
         opens: &[],
-        cures: &[
-            Cure::always(
-                "check this rank's device: clocks, other programs, PCIe link (gputune device)",
-                "the same work takes longer on it",
-            ),
-            Cure::always(
-                "give all ranks equal work: samples of similar length, or equal numbers of tokens",
-                "the longest sequence of all ranks sets the step's time",
-            ),
-        ],
+        cures: cures! {
+            "check this rank's device: clocks, other programs, PCIe link (gputune device)":
+                "the same work takes longer on it";
+            "give all ranks equal work: samples of similar length, or equal numbers of tokens":
+                "the longest sequence of all ranks sets the step's time";
+        },
     },
 ];
 

@@ -2,7 +2,7 @@
 
 use super::super::account::{Account, Branch};
 use super::super::cause::{
-    Cause, Cure, Found, Kind, SURE_ENOUGH, Scope, Strength, Worth, shown_share, thresholds, times_without,
+    Cause, Found, Kind, SURE_ENOUGH, Scope, Strength, Worth, cures, shown_share, thresholds, times_without,
 };
 use super::super::evidence::Evidence;
 use super::super::lines;
@@ -28,20 +28,14 @@ pub(super) static CAUSES: [Cause; 2] = [
         scope: Scope::Any,
         find: shared_source,
         opens: &[],
-        cures: &[
-            Cure::always(
-                "give each worker its own files, archives and connections: open them in `worker_init_fn` or at the first sample",
-                "a shared resource serves one worker at a time; more workers only queue",
-            ),
-            Cure::always(
-                "hold the lock only for the access, and decode outside of it",
-                "only one worker at a time runs the code within the lock",
-            ),
-            Cure::always(
-                "copy the data to a local disk or into memory before the run",
-                "a busy disk or server serves more workers no faster",
-            ),
-        ],
+        cures: cures! {
+            "give each worker its own files, archives and connections: open them in `worker_init_fn` or at the first sample":
+                "a shared resource serves one worker at a time; more workers only queue";
+            "hold the lock only for the access, and decode outside of it":
+                "only one worker at a time runs the code within the lock";
+            "copy the data to a local disk or into memory before the run":
+                "a busy disk or server serves more workers no faster";
+        },
     },
     Cause {
         name: "data_starvation",
@@ -53,17 +47,12 @@ pub(super) static CAUSES: [Cause; 2] = [
         scope: Scope::Any,
         find: data_starvation,
         opens: &["num_workers", "prefetch_factor", "persistent_workers"],
-        cures: &[
-            Cure {
-                what: "raise the threads or workers of the loader in the script",
-                why: "gputune can set only a torch DataLoader",
-                applies: |evidence| evidence.text("loader.other").is_some(),
-            },
-            Cure::always(
-                "look at the lines of the dataset that `gputune diagnose` lists",
-                "the wait was measured, but not its reason",
-            ),
-        ],
+        cures: cures! {
+            "raise the threads or workers of the loader in the script":
+                "gputune can set only a torch DataLoader", if |evidence| evidence.text("loader.other").is_some();
+            "look at the lines of the dataset that `gputune diagnose` lists":
+                "the wait was measured, but not its reason";
+        },
     },
 ];
 

@@ -1,7 +1,7 @@
 //! Causes from other programs on the same machine: a quota, shared cores, a shared GPU, and threads that then wait for each other.
 
 use super::super::cause::{
-    Cause, Cure, Found, Kind, LARGE, MODERATE, Scope, Strength, Worth, shown_gain, shown_share, thresholds,
+    Cause, Found, Kind, LARGE, MODERATE, Scope, Strength, Worth, cures, shown_gain, shown_share, thresholds,
     times_without,
 };
 use super::super::evidence::{Differential, Evidence, Gain};
@@ -33,10 +33,10 @@ pub(super) static CAUSES: [Cause; 4] = [
         scope: Scope::Any,
         find: cpu_quota,
         opens: &["num_workers", "threads"],
-        cures: &[Cure::always(
-            "raise or remove the quota (docker run --cpus, resources.limits.cpu in Kubernetes)",
-            "no setting of the job avoids it; fewer workers and threads only share it better",
-        )],
+        cures: cures! {
+            "raise or remove the quota (docker run --cpus, resources.limits.cpu in Kubernetes)":
+                "no setting of the job avoids it; fewer workers and threads only share it better";
+        },
     },
     Cause {
         name: "crowded_cores",
@@ -48,10 +48,10 @@ pub(super) static CAUSES: [Cause; 4] = [
         scope: Scope::Any,
         find: crowded_cores,
         opens: &["threads", "num_workers"],
-        cures: &[Cure::always(
-            "end the other programs, or give each program its own cores (taskset, cpuset, a reservation)",
-            "the job cannot use their CPU time; these numbers hold only for an equally busy machine",
-        )],
+        cures: cures! {
+            "end the other programs, or give each program its own cores (taskset, cpuset, a reservation)":
+                "the job cannot use their CPU time; these numbers hold only for an equally busy machine";
+        },
     },
     Cause {
         name: "shared_gpu",
@@ -63,10 +63,10 @@ pub(super) static CAUSES: [Cause; 4] = [
         scope: Scope::Gpu,
         find: shared_gpu,
         opens: &[],
-        cures: &[Cure::always(
-            "end the other program, or use another GPU (CUDA_VISIBLE_DEVICES)",
-            "measurements next to it say little, and no setting returns its share",
-        )],
+        cures: cures! {
+            "end the other program, or use another GPU (CUDA_VISIBLE_DEVICES)":
+                "measurements next to it say little, and no setting returns its share";
+        },
     },
     Cause {
         name: "spinning_threads",
