@@ -226,9 +226,7 @@ fn less(of: Estimate, taken: f64) -> Estimate {
 fn steps_after_first(evidence: &Evidence) -> f64 {
     let timing = &evidence.observed.timing;
     let outliers: u64 = timing.outliers.values().map(|outliers| outliers.steps).sum();
-    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-    let steps = (timing.steps + timing.warmup_steps + outliers) as f64;
-    steps.max(1.0)
+    ((timing.steps + timing.warmup_steps + outliers) as f64).max(1.0)
 }
 
 /// Returns the seconds of `rest` in which the GPU computes. The host's own code costs time only while the GPU idles.

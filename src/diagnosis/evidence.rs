@@ -124,9 +124,7 @@ impl Around {
 
     /// Returns only this number of CPU cores.
     pub fn with_cores(cores: usize) -> Self {
-        #[expect(clippy::cast_precision_loss, reason = "a handful")]
-        let cores = Some(cores as f64);
-        Self { cores, ..Self::default() }
+        Self { cores: Some(cores as f64), ..Self::default() }
     }
 
     /// Returns the facts about a machine.
@@ -402,7 +400,6 @@ fn reading(readings: &Readings, metric: Metric) -> Option<f64> {
 }
 
 fn whole(number: f64) -> Option<u32> {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be in range")]
     (number.fract() == 0.0 && (0.0..=1e9).contains(&number)).then_some(number as u32)
 }
 

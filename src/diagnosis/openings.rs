@@ -297,12 +297,10 @@ impl Openable {
 
 fn whole(evidence: &Evidence, name: &str) -> Option<Value> {
     let number = evidence.number(name).filter(|number| number.fract() == 0.0 && (1.0..1e9).contains(number))?;
-    #[expect(clippy::cast_possible_truncation, reason = "checked to be in range")]
     Some(Value::Int(number as i64))
 }
 
 pub(super) fn cores(evidence: &Evidence) -> u32 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
     evidence.cores().map_or(4, |cores| cores.clamp(1.0, 1024.0).ceil() as u32)
 }
 

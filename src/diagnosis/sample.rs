@@ -115,7 +115,6 @@ impl Job {
     pub(crate) fn spent(mut self, phase: &str, share: f64) -> Self {
         let observed = &mut self.evidence.observed;
         let (step, timing) = (observed.timing.step_seconds.unwrap_or(1.0), &observed.timing);
-        #[expect(clippy::cast_precision_loss, reason = "a number of steps")]
         let steps_s = timing.steps as f64 * step;
         let account = observed.account.get_or_insert_with(|| {
             let phases = observed.phase_seconds.iter();

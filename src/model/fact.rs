@@ -165,23 +165,7 @@ impl<N: Into<String>> FromIterator<(N, Fact)> for Facts {
     }
 }
 
-impl From<f64> for Fact {
-    fn from(number: f64) -> Self {
-        Self::Number(number)
-    }
-}
-
-impl From<bool> for Fact {
-    fn from(flag: bool) -> Self {
-        Self::Flag(flag)
-    }
-}
-
-impl From<&str> for Fact {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
-}
+from!(Fact: f64 => Number, bool => Flag, &str => Text);
 
 /// Splits a name such as `rank3.loader.workers` into the rank and the rest.
 fn rank_and_name(full: &str) -> (u32, &str) {

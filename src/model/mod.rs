@@ -4,6 +4,17 @@
 //! Start with [`space`] (the configs to try), then [`outcome`] and `measurement` (the result of a probe) and
 //! [`objective`] (which of two results is better). A metric or a fact is a row in a table: [`metric`], [`fact`].
 
+/// Makes conversions into the variants of an enum.
+macro_rules! from {
+    ($enum:ident: $($type:ty => $variant:ident),*) => {
+        $(impl From<$type> for $enum {
+            fn from(value: $type) -> Self {
+                Self::$variant(value.into())
+            }
+        })*
+    };
+}
+
 mod account;
 pub mod arrival;
 pub mod event;

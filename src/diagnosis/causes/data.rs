@@ -103,11 +103,7 @@ pub(super) static CAUSES: [Cause; 3] = [
 
 fn files(evidence: &Evidence) -> Option<String> {
     let opened = evidence.number("files.opened_per_sample").filter(|files| *files > 0.0)?;
-    let size = evidence.number("files.mean_bytes").map(|bytes| {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be a size")]
-        let bytes = bytes.min(1e18) as u64;
-        format!(" of {}", show_bytes(bytes))
-    });
+    let size = evidence.number("files.mean_bytes").map(|bytes| format!(" of {}", show_bytes(bytes.min(1e18) as u64)));
     let kind = evidence.text("files.kind").filter(|kind| *kind != "other").map(|kind| format!(" ({kind})"));
     Some(format!("{opened:.2} files{} opened for each sample{}", size.unwrap_or_default(), kind.unwrap_or_default()))
 }

@@ -237,7 +237,6 @@ fn worker_start(evidence: &Evidence) -> Option<Found> {
     let step = evidence.step()?;
     let edges = evidence.observed.timing.outliers.get("epoch").filter(|edges| edges.steps > 0);
     let measured = evidence.observed.timing.measured_seconds.filter(|seconds| seconds.is_finite() && *seconds > 0.0);
-    #[expect(clippy::cast_precision_loss, reason = "a number of steps")]
     let lost = edges.zip(measured).map(|(edges, measured)| {
         let lost = (edges.seconds - edges.steps as f64 * step).max(0.0);
         lost / (lost + measured)

@@ -100,6 +100,10 @@ fn does_not_fit_twice(evidence: &Evidence) -> bool {
     }
 }
 
+fn share_of(part: u64, all: u64) -> Option<f64> {
+    (all > 0).then(|| part as f64 / all as f64)
+}
+
 fn memory_limited(evidence: &Evidence) -> Option<Found> {
     let retries = evidence.observed.memory.allocator_retries.filter(|retries| *retries > 0);
     let used = evidence.observed.memory_headroom().map(|free| 1.0 - free).filter(|used| *used >= NEARLY_FULL.value);
@@ -121,7 +125,6 @@ fn memory_limited(evidence: &Evidence) -> Option<Found> {
         None => Found::new(Worth::unknown("a larger batch does not fit, so its gain cannot be measured")),
     };
     if let Some(retries) = retries {
-        #[expect(clippy::cast_precision_loss, reason = "a displayed count")]
         let shown = show_number(retries as f64);
         found.add(Strength::Proof, format!("the allocator freed its caches and tried again {shown} times"));
     }
@@ -137,13 +140,9 @@ fn memory_limited(evidence: &Evidence) -> Option<Found> {
 
 fn host_memory(evidence: &Evidence) -> Option<Found> {
     let pressure = evidence.host(Metric::MemoryPressure).filter(|share| *share >= PRESSURE.value);
-    #[expect(clippy::cast_precision_loss, reason = "a share")]
-    let left = evidence
-        .around
-        .memory_available
-        .zip(evidence.around.memory.filter(|all| *all > 0))
-        .map(|(left, all)| left as f64 / all as f64)
-        .filter(|share| *share < HOST_LEFT.value);
+    let around = &evidence.around;
+    let left = around.memory_available.zip(around.memory).and_then(|(left, all)| share_of(left, all));
+    let left = left.filter(|share| *share < HOST_LEFT.value);
     let failed = matches!(evidence.ran_out_of_memory(), Some((_, Memory::Host))) && !does_not_fit_twice(evidence);
     if pressure.is_none() && left.is_none() && !failed {
         return None;
@@ -175,15 +174,8 @@ fn host_memory(evidence: &Evidence) -> Option<Found> {
 }
 
 fn shared_memory(evidence: &Evidence) -> Option<Found> {
-    let total = evidence.around.shared_memory.filter(|total| *total > 0);
-    #[expect(clippy::cast_precision_loss, reason = "a share")]
-    let used = evidence
-        .observed
-        .machine
-        .shared_memory_peak_bytes
-        .zip(total)
-        .map(|(used, total)| used as f64 / total as f64)
-        .filter(|share| *share >= SHARED.value);
+    let used = evidence.observed.machine.shared_memory_peak_bytes.zip(evidence.around.shared_memory);
+    let used = used.and_then(|(used, all)| share_of(used, all)).filter(|share| *share >= SHARED.value);
     let failed = matches!(evidence.ran_out_of_memory(), Some((_, Memory::Shared)));
     if used.is_none() && !failed {
         return None;

@@ -116,7 +116,6 @@ fn shared_gpu(evidence: &Evidence) -> Option<Found> {
     let mut found = Found::new(Worth::unknown("no probe can run without it"));
     found.add(Strength::Proof, message);
     if let Some(bytes) = evidence.gpu(Metric::MemoryOthers).filter(|bytes| *bytes > 1e9) {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be a size")]
         let bytes = show_bytes(bytes.min(1e18) as u64);
         found.add(Strength::Hint, format!("other processes hold {bytes} of its memory"));
     }

@@ -126,17 +126,7 @@ impl fmt::Display for Value {
     }
 }
 
-macro_rules! from {
-    ($($type:ty => $variant:ident),*) => {
-        $(impl From<$type> for Value {
-            fn from(value: $type) -> Self {
-                Self::$variant(value.into())
-            }
-        })*
-    };
-}
-
-from!(bool => Bool, i32 => Int, i64 => Int, f64 => Float, &str => Text, String => Text);
+from!(Value: bool => Bool, i32 => Int, i64 => Int, f64 => Float, &str => Text, String => Text);
 
 /// Written by hand, because the error of a derived `untagged` only says that no variant matched.
 impl<'de> Deserialize<'de> for Value {
