@@ -34,11 +34,11 @@ impl Purpose {
 
 impl fmt::Display for Purpose {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Baseline => f.write_str("baseline"),
-            Self::Search => f.write_str("search"),
-            Self::Round => f.write_str("round"),
-        }
+        f.write_str(match self {
+            Self::Baseline => "baseline",
+            Self::Search => "search",
+            Self::Round => "round",
+        })
     }
 }
 
@@ -74,7 +74,11 @@ impl Slot {
 
     /// Returns its CPUs in the kernel's format: `0-3,8`.
     pub fn processors(&self) -> String {
-        listed(&self.cores)
+        let shown = |range: &[u32]| match range {
+            [first, .., last] => format!("{first}-{last}"),
+            other => other.iter().map(u32::to_string).collect(),
+        };
+        self.cores.chunk_by(|a, b| a.checked_add(1) == Some(*b)).map(shown).collect::<Vec<_>>().join(",")
     }
 
     /// Formats the GPU and CPU counts, such as `1 GPU, 4 CPUs`.
@@ -93,15 +97,6 @@ impl fmt::Display for Slot {
         let parts: Vec<String> = gpus.chain(cores).collect();
         if parts.is_empty() { Ok(()) } else { write!(f, " ({})", parts.join(", ")) }
     }
-}
-
-/// Formats numbers as the kernel lists CPUs: `0-3,8`.
-fn listed(numbers: &[u32]) -> String {
-    let shown = |range: &[u32]| match range {
-        [first, .., last] => format!("{first}-{last}"),
-        other => other.iter().map(u32::to_string).collect(),
-    };
-    numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b)).map(shown).collect::<Vec<_>>().join(",")
 }
 
 /// A config with its outcome and number.

@@ -374,28 +374,14 @@ impl Parameter {
     /// name mentions a way to divide or move memory (devices, ranks, shards, checkpointing, accumulation, bits). Strings and
     /// booleans are [`Unknown`](MemoryRole::Unknown), except the loader's switches.
     pub fn memory_role(&self) -> MemoryRole {
-        const DIVIDERS: &[&str] = &[
-            "accum",
-            "bit",
-            "checkpoint",
-            "device",
-            "gpu",
-            "node",
-            "offload",
-            "parallel",
-            "rank",
-            "shard",
-            "stage",
-            "world",
-            "zero",
-        ];
+        const DIVIDERS: &str = "accum bit checkpoint device gpu node offload parallel rank shard stage world zero";
         const LOADER_SWITCHES: &[&str] = &["persistent_workers", "pin_memory", "drop_last", "in_order"];
-        let has = |words: &[&str]| words.iter().any(|word| self.name.contains(word));
+        let has_divider = || DIVIDERS.split(' ').any(|word| self.name.contains(word));
         if let Some(role) = self.memory {
             role
         } else if self.is_stated_batch_size() || self.has_batch_name() {
             MemoryRole::Grows
-        } else if LOADER_SWITCHES.contains(&self.name.as_str()) || (self.is_ordinal() && !has(DIVIDERS)) {
+        } else if LOADER_SWITCHES.contains(&self.name.as_str()) || (self.is_ordinal() && !has_divider()) {
             MemoryRole::Same
         } else {
             MemoryRole::Unknown

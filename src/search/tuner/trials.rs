@@ -133,7 +133,7 @@ impl Open {
     pub(super) fn update(&mut self, space: &Space, history: &History) {
         let closed = history.closed();
         if self.closed != closed {
-            self.space = space.with_first_settings(&closed).ok();
+            self.space = space.with_only(|parameter| closed.contains(&parameter.name()).then_some(0)).ok();
             self.closed = closed.into_iter().map(str::to_owned).collect();
         }
     }
