@@ -6,12 +6,9 @@ use serde::Serialize;
 
 use crate::machine::{Machine, Processors};
 use crate::model::{
-    Estimate, Measurement, Memory, Metric, Precision, Readings, SAMPLES_PER_SECOND, STEPS_PER_SECOND,
+    Estimate, Measurement, Memory, Metric, Precision, Readings, SAMPLES_PER_SECOND, STEPS_PER_SECOND, fact::LOADER_RATE,
     quantity::show_number,
 };
-
-/// The prefix of the facts with the rates of the loader alone; the number of workers follows it.
-pub(super) const LOADER_RATES: &str = "loader_only.rate.";
 
 /// The prefix of the facts with the cores that the loader alone kept busy; the number of workers follows it.
 const LOADER_CORES: &str = "loader_only.cores.";
@@ -295,7 +292,7 @@ impl Evidence {
         let run = self.run(Differential::LoaderOnly).filter(|_| !self.is_in_steps());
         let Some(run) = run else { return BTreeMap::new() };
         let ranks = f64::from(self.observed.ranks.unwrap_or(1).max(1));
-        let rates = run.facts.numbered(LOADER_RATES).into_iter();
+        let rates = run.facts.numbered(LOADER_RATE).into_iter();
         rates.filter_map(|(workers, rate)| Some((workers, positive(rate)? * ranks))).collect()
     }
 
