@@ -342,7 +342,10 @@ impl<'p> Tuner<'p> {
         }
         let seen = |study: &EarlierStudy| study.seen_from(&setup.space, &setup.objective);
         let warm_start: Vec<Earlier> = self.warm_start.iter().map(seen).collect::<Result<_, _>>()?;
-        warm_start.iter().for_each(|study| on_event(announced(study, &setup.space)));
+        for study in &warm_start {
+            let (place, trials, in_common) = (study.place(), study.trials(), study.in_common());
+            on_event(Event::WarmStart { place, trials, in_common, parameters: setup.space.parameters().len() });
+        }
         let Recovered { trials, expected_gains, healed, last_number, changes, older } = self.recovered;
         if !changes.is_empty() {
             on_event(Event::NewEra { differences: &changes, trials: older.trials });
@@ -440,9 +443,4 @@ setters! {
     allocation(allocation: Option<Allocation>) => setup.allocation;
     /// Sets how many GPUs a probe has whose slot names none; it counts for [`Budget::gpu_time`].
     whole_gpus(gpus: u32) => setup.whole_gpus;
-}
-
-fn announced<'e>(study: &'e Earlier, space: &Space) -> Event<'e> {
-    let (place, trials, in_common) = (study.place(), study.trials(), study.in_common());
-    Event::WarmStart { place, trials, in_common, parameters: space.parameters().len() }
 }

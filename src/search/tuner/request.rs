@@ -255,7 +255,7 @@ pub enum Arrival<'p> {
 /// The source of arrivals, and the slots that wait until they can take part.
 pub(super) struct Arrivals<'p> {
     next: Box<dyn FnMut() -> Option<Arrival<'p>> + 'p>,
-    waiting: VecDeque<InSlot<'p>>,
+    pub(super) waiting: VecDeque<InSlot<'p>>,
 }
 
 impl<'p> Arrivals<'p> {
@@ -270,9 +270,5 @@ impl<'p> Arrivals<'p> {
                 Arrival::Remark(text) => on_event(Event::Remark { text: &text }),
             }
         }
-    }
-
-    pub(super) fn take(&mut self) -> Option<InSlot<'p>> {
-        self.waiting.pop_front()
     }
 }

@@ -308,7 +308,7 @@ impl<'s, 'p> Slots<'s, 'p> {
         let arrivals = many.arrivals.as_mut()?;
         arrivals.look(on_event);
         let is_open = self.welcomes?;
-        let (slot, prober) = arrivals.take()?;
+        let (slot, prober) = arrivals.waiting.pop_front()?;
         if let Some(slot) = &slot {
             on_event(Event::Remark { text: &format!("{slot} on {} has joined", slot.host) });
             self.lost_hosts.remove(&slot.host);
