@@ -103,13 +103,12 @@ mod tests {
     use crate::model::{Expression, Parameter};
 
     fn space() -> Space {
-        Space::builder()
-            .parameter(Parameter::values("precision", ["bf16", "fp16"]))
-            .parameter(Parameter::values("scaler", [true]).when(Expression::parse("precision == 'fp16'").unwrap()))
-            .parameter(Parameter::values("pin", [false, true]))
-            .derive("half", Expression::parse("precision != 'fp32'").unwrap())
-            .build()
-            .unwrap()
+        let parameters = [
+            Parameter::values("precision", ["bf16", "fp16"]),
+            Parameter::values("scaler", [true]).when(Expression::parse("precision == 'fp16'").unwrap()),
+            Parameter::values("pin", [false, true]),
+        ];
+        Space::built(parameters, &[("half", "precision != 'fp32'")], &[]).unwrap()
     }
 
     #[test]
