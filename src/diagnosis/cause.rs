@@ -96,15 +96,33 @@ pub struct Cure {
     pub applies: fn(&Evidence) -> bool,
 }
 
-/// Makes the remedies of a cause from rows: what to do, why it helps, and in which jobs; the default is all jobs.
-macro_rules! cures {
-    ($($what:literal: $why:literal $(, if $applies:expr)?;)*) => {
-        &[$($crate::diagnosis::Cure { what: $what, why: $why, applies: cures!(@applies $($applies)?) }),*]
+/// Makes the table `CAUSES` of a file from rows. The function of a cause has its name. A remedy says what to do, why it helps, and in
+/// which jobs; the default is all jobs.
+macro_rules! causes {
+    ($($name:ident ($kind:ident, $scope:ident): $title:literal;
+        about $about:literal;
+        signature $signature:literal;
+        thresholds [$($threshold:ident),*];
+        $(opens [$($opens:literal),* $(,)?];)?
+        cures {$($what:literal: $why:literal $(, if $applies:expr)?;)*}
+    )*) => {
+        pub(in crate::diagnosis) static CAUSES: &[$crate::diagnosis::Cause] = &[$($crate::diagnosis::Cause {
+            name: stringify!($name),
+            title: $title,
+            about: $about,
+            signature: $signature,
+            thresholds: &[$(&$threshold),*],
+            kind: $crate::diagnosis::Kind::$kind,
+            scope: $crate::diagnosis::Scope::$scope,
+            find: $name,
+            opens: &[$($($opens),*)?],
+            cures: &[$($crate::diagnosis::Cure { what: $what, why: $why, applies: causes!(@applies $($applies)?) }),*],
+        }),*];
     };
     (@applies) => { |_| true };
     (@applies $applies:expr) => { $applies };
 }
-pub(super) use cures;
+pub(super) use causes;
 
 /// The finding of a signature.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -1,8 +1,7 @@
 //! Causes for a step that waits for data: the reasons why data is late.
 
 use super::super::cause::{
-    Basis, Cause, Found, Kind, LARGE, MODERATE, Scope, Strength, Worth, cures, saved_by, shown_share, shown_times,
-    thresholds,
+    Basis, Found, LARGE, MODERATE, Strength, Worth, causes, saved_by, shown_share, shown_times, thresholds,
 };
 use super::super::evidence::{Differential, Evidence, Gain, ratio};
 use super::super::starvation::{
@@ -38,18 +37,13 @@ fn reads_files(evidence: &Evidence) -> bool {
     evidence.text("files.kind").is_some_and(|kind| kind != "none")
 }
 
-pub(super) static CAUSES: [Cause; 3] = [
-    Cause {
-        name: "cpu_preprocessing",
-        title: "data starvation: preprocessing on the CPU",
-        about: "Decoding and augmenting samples is slower than training on them.",
-        signature: "the dataset computes; the cores are busy; more workers help until the cores are full",
-        thresholds: &[&WAIT, &WITHOUT_LOADER, &COMPUTES, &CORES_FULL],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: cpu_preprocessing,
-        opens: &["num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "threads"],
-        cures: cures! {
+causes! {
+    cpu_preprocessing (Bottleneck, Any): "data starvation: preprocessing on the CPU";
+        about "Decoding and augmenting samples is slower than training on them.";
+        signature "the dataset computes; the cores are busy; more workers help until the cores are full";
+        thresholds [WAIT, WITHOUT_LOADER, COMPUTES, CORES_FULL];
+        opens ["num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "threads"];
+        cures {
             "move collate_fn's work on each sample into the dataset, or do it once for the whole batch":
                 "making the batch takes most of the time",
                 if |evidence| evidence.item_wall().is_some_and(|wall| evidence.collate_each().0 >= wall / 2.0);
@@ -60,19 +54,14 @@ pub(super) static CAUSES: [Cause; 3] = [
                 if |evidence| evidence.is_gpu() && reads_images(evidence);
             "use a faster decoder (Pillow-SIMD, libjpeg-turbo, torchvision.io)":
                 "the cores are full, so only cheaper work helps", if reads_images;
-        },
-    },
-    Cause {
-        name: "storage",
-        title: "data starvation: storage or network",
-        about: "Reading samples from storage or the network is slower than training on them.",
-        signature: "the dataset waits; storage is read; a cold page cache makes it slower",
-        thresholds: &[&WAIT, &WITHOUT_LOADER, &COMPUTES, &IO_PRESSURE, &COLD, &SMALL_FILES],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: storage,
-        opens: &["num_workers", "prefetch_factor", "persistent_workers"],
-        cures: cures! {
+        }
+
+    storage (Bottleneck, Any): "data starvation: storage or network";
+        about "Reading samples from storage or the network is slower than training on them.";
+        signature "the dataset waits; storage is read; a cold page cache makes it slower";
+        thresholds [WAIT, WITHOUT_LOADER, COMPUTES, IO_PRESSURE, COLD, SMALL_FILES];
+        opens ["num_workers", "prefetch_factor", "persistent_workers"];
+        cures {
             "pack the samples into sharded files (tar for WebDataset, TFRecord, Parquet) and read them in order":
                 "opening a small file costs a round trip, and disk or server are full of them", if reads_small_files;
             "store the HDF5 file in chunks of one sample, or of one batch that is read in order":
@@ -85,21 +74,15 @@ pub(super) static CAUSES: [Cause; 3] = [
                 "the storage device is the limit";
             "store smaller samples (smaller images, better compression, half precision)":
                 "this reads fewer bytes", if |evidence| !reads_small_files(evidence);
-        },
-    },
-    Cause {
-        name: "single_threaded_loader",
-        title: "data starvation: a single-threaded loader",
-        about: "The training process loads its own samples, so loading and training alternate.",
-        signature: "no workers; with workers the job should be faster",
-        thresholds: &[&WAIT, &WITHOUT_LOADER, &MORE_WORKERS],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: single_threaded_loader,
-        opens: &["num_workers", "prefetch_factor", "persistent_workers", "pin_memory"],
-        cures: &[],
-    },
-];
+        }
+
+    single_threaded_loader (Bottleneck, Any): "data starvation: a single-threaded loader";
+        about "The training process loads its own samples, so loading and training alternate.";
+        signature "no workers; with workers the job should be faster";
+        thresholds [WAIT, WITHOUT_LOADER, MORE_WORKERS];
+        opens ["num_workers", "prefetch_factor", "persistent_workers", "pin_memory"];
+        cures {}
+}
 
 fn files(evidence: &Evidence) -> Option<String> {
     let opened = evidence.number("files.opened_per_sample").filter(|files| *files > 0.0)?;

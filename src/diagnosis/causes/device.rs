@@ -1,8 +1,6 @@
 //! Causes in the device itself: kernel launches, memory bandwidth, precisions, arithmetic, clocks.
 
-use super::super::cause::{
-    Cause, Found, Kind, Scope, Strength, Worth, cures, shown_share, shown_times, thresholds, times_without,
-};
+use super::super::cause::{Found, Strength, Worth, causes, shown_share, shown_times, thresholds, times_without};
 use super::super::evidence::{Differential, Evidence, Gain, MOSTLY_FIXED};
 use super::super::starvation::{CLEAR, WAIT, WITHOUT_LOADER};
 use super::host::synchronising_calls;
@@ -31,103 +29,71 @@ thresholds! {
         "own choice: the start of a load explains less than a tenth of the time (NVML, clock event reasons)";
 }
 
-pub(super) static CAUSES: [Cause; 6] = [
-    Cause {
-        name: "launch_bound",
-        title: "launch-bound: the batch is small",
-        about: "Much of a step costs the same at any batch size: kernel launches, Python, the optimizer.",
-        signature: "twice the batch takes less than twice as long; or the GPU idles within forward, backward and optimizer; or SM activity is low while the GPU is busy",
-        thresholds: &[&PER_STEP, &GAPS, &SM_LOW],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: launch_bound,
-        opens: &["batch_size", "compile", "fused_optimizer", "channels_last"],
-        cures: cures! {
+causes! {
+    launch_bound (Bottleneck, Any): "launch-bound: the batch is small";
+        about "Much of a step costs the same at any batch size: kernel launches, Python, the optimizer.";
+        signature "twice the batch takes less than twice as long; or the GPU idles within forward, backward and optimizer; or SM activity is low while the GPU is busy";
+        thresholds [PER_STEP, GAPS, SM_LOW];
+        opens ["batch_size", "compile", "fused_optimizer", "channels_last"];
+        cures {
             "use fewer and larger operations: foreach or fused optimizers, torch.compile, CUDA graphs":
                 "each launch costs the host microseconds; gputune opens the settings that need no change of the script",
                 if Evidence::is_gpu;
             "use less Python in the training loop": "it runs in each step";
-        },
-    },
-    Cause {
-        name: "memory_bandwidth",
-        title: "bound by the bandwidth of device memory",
-        about: "Kernels move much data and compute little, so the memory is the limit.",
-        signature: "high use of the memory's bandwidth while the tensor cores are nearly idle",
-        thresholds: &[&DRAM],
-        kind: Kind::Bottleneck,
-        scope: Scope::Gpu,
-        find: memory_bandwidth,
-        opens: &["precision", "compile", "sdpa", "channels_last", "fused_optimizer"],
-        cures: cures! {
+        }
+
+    memory_bandwidth (Bottleneck, Gpu): "bound by the bandwidth of device memory";
+        about "Kernels move much data and compute little, so the memory is the limit.";
+        signature "high use of the memory's bandwidth while the tensor cores are nearly idle";
+        thresholds [DRAM];
+        opens ["precision", "compile", "sdpa", "channels_last", "fused_optimizer"];
+        cures {
             "use scaled_dot_product_attention with a flash kernel":
                 "otherwise the script writes the scores of all pairs to memory",
                 if |evidence| evidence.text("flash_attention") != Some("yes");
             "use a fused optimizer (fused=True), fused normalisation and fused activations":
                 "each separate operation reads and writes all of the data again",
                 if |evidence| evidence.flag("optimizer_fused") != Some(true);
-        },
-    },
-    Cause {
-        name: "wrong_precision",
-        title: "wrong precision: the tensor cores are idle",
-        about: "Matrices are multiplied in a precision that is slow on this GPU.",
-        signature: "full precision on a GPU with idle tensor cores; another format is faster",
-        thresholds: &[&TENSOR_IDLE, &FORMAT_GAIN],
-        kind: Kind::Bottleneck,
-        scope: Scope::Gpu,
-        find: wrong_precision,
-        opens: &["precision", "batch_size"],
-        cures: cures! {
+        }
+
+    wrong_precision (Bottleneck, Gpu): "wrong precision: the tensor cores are idle";
+        about "Matrices are multiplied in a precision that is slow on this GPU.";
+        signature "full precision on a GPU with idle tensor cores; another format is faster";
+        thresholds [TENSOR_IDLE, FORMAT_GAIN];
+        opens ["precision", "batch_size"];
+        cures {
             "make the sizes of layers and batches multiples of 8 (16 for fp8)":
                 "tensor cores work on tiles; other sizes are padded or do not use them";
-        },
-    },
-    Cause {
-        name: "thermal_throttling",
-        title: "throttling: the GPU is too hot",
-        about: "Heat or the power supply keeps the clocks down.",
-        signature: "heat lowered the clocks for a share of the time",
-        thresholds: &[&HEAT],
-        kind: Kind::Validity,
-        scope: Scope::Gpu,
-        find: thermal_throttling,
-        opens: &[],
-        cures: cures! {
+        }
+
+    thermal_throttling (Validity, Gpu): "throttling: the GPU is too hot";
+        about "Heat or the power supply keeps the clocks down.";
+        signature "heat lowered the clocks for a share of the time";
+        thresholds [HEAT];
+        cures {
             "improve the cooling: air flow, fans, inlet temperature, dust":
                 "a setting only lowers the temperature by computing less; measurements before and after differ";
-        },
-    },
-    Cause {
-        name: "power_cap",
-        title: "power cap",
-        about: "The GPU's power limit is set below its default, and keeps the clocks down.",
-        signature: "a power limit below the default lowered the clocks for a share of the time",
-        thresholds: &[&HEAT],
-        kind: Kind::Bottleneck,
-        scope: Scope::Gpu,
-        find: power_cap,
-        opens: &["precision"],
-        cures: cures! {
+        }
+
+    power_cap (Bottleneck, Gpu): "power cap";
+        about "The GPU's power limit is set below its default, and keeps the clocks down.";
+        signature "a power limit below the default lowered the clocks for a share of the time";
+        thresholds [HEAT];
+        opens ["precision"];
+        cures {
             "as root: nvidia-smi -pl WATTS up to the default, unless the limit is meant":
                 "no setting of the job changes the limit";
-        },
-    },
-    Cause {
-        name: "compute_bound",
-        title: "compute",
-        about: "The device computes nearly all the time.",
-        signature: "the step does not wait for data; twice the batch takes about twice as long; the device is busy",
-        thresholds: &[&WAIT, &WITHOUT_LOADER, &PER_STEP, &SM_HIGH, &CORES_USED],
-        kind: Kind::Healthy,
-        scope: Scope::Any,
-        find: compute_bound,
-        opens: &["precision", "compile", "batch_size", "num_workers"],
-        cures: cures! {
+        }
+
+    compute_bound (Healthy, Any): "compute";
+        about "The device computes nearly all the time.";
+        signature "the step does not wait for data; twice the batch takes about twice as long; the device is busy";
+        thresholds [WAIT, WITHOUT_LOADER, PER_STEP, SM_HIGH, CORES_USED];
+        opens ["precision", "compile", "batch_size", "num_workers"];
+        cures {
             "use a faster device, or more devices": "settings alone will not help much";
-        },
-    },
-];
+        }
+}
 
 /// Returns the share of a step in which the GPU idles within its own phases: it waits for the host to launch the next kernel.
 fn launch_gaps(evidence: &Evidence) -> Option<f64> {

@@ -2,8 +2,8 @@
 
 use super::super::account::{Account, Branch, Leaf};
 use super::super::cause::{
-    Cause, Found, Kind, LARGE, MODERATE, Scope, Strength, Worth, cures, saved_by, shown_gain, shown_share, shown_times,
-    thresholds, times_without,
+    Found, LARGE, MODERATE, Strength, Worth, causes, saved_by, shown_gain, shown_share, shown_times, thresholds,
+    times_without,
 };
 use super::super::evidence::{Differential, Evidence};
 use super::super::starvation::exposed_wait;
@@ -35,69 +35,47 @@ fn logs(evidence: &Evidence) -> bool {
     evidence.number("logs_per_step").is_some_and(|logs| logs > 0.0)
 }
 
-pub(super) static CAUSES: [Cause; 6] = [
-    Cause {
-        name: "evaluation",
-        title: "outside of training steps: evaluation",
-        about: "Training stands still while the model is evaluated.",
-        signature: "share of the time after the start",
-        thresholds: &[&OUTSIDE],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: |evidence| outside(evidence, "evaluation", "evaluation"),
-        opens: &[],
-        cures: cures! {
+causes! {
+    evaluation (Bottleneck, Any): "outside of training steps: evaluation";
+        about "Training stands still while the model is evaluated.";
+        signature "share of the time after the start";
+        thresholds [OUTSIDE];
+        cures {
             "evaluate less often, or on a fixed part of the samples":
                 "only the script decides this; no training setting makes an evaluation shorter";
             "give the evaluation's loader larger batches and workers":
                 "evaluation keeps no activations, so a larger batch fits";
-        },
-    },
-    Cause {
-        name: "checkpoints",
-        title: "outside of training steps: checkpoints",
-        about: "Training stands still while weights and states are written.",
-        signature: "share of the time after the start in torch.save, safetensors or torch.distributed.checkpoint",
-        thresholds: &[&OUTSIDE],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: |evidence| outside(evidence, "checkpoint", "writing checkpoints"),
-        opens: &[],
-        cures: cures! {
+        }
+
+    checkpoints (Bottleneck, Any): "outside of training steps: checkpoints";
+        about "Training stands still while weights and states are written.";
+        signature "share of the time after the start in torch.save, safetensors or torch.distributed.checkpoint";
+        thresholds [OUTSIDE];
+        cures {
             "write less often; Young's rule for the interval: the square root of 2 x checkpoint time x time between failures":
                 "only the script decides this";
             "write in the background (torch.distributed.checkpoint.async_save, or a copy to host memory and a thread)":
                 "training waits for the copy, not for the disk";
-        },
-    },
-    Cause {
-        name: "own_code",
-        title: "the loop's own code",
-        about: "The device idles while the script runs Python code (NumPy, tokenising, metrics) between the parts of a step, or within the model.",
-        signature: "share of the time after the start outside of data, device, copies, ranks and torch's operations. On a CPU also the script's Python within the phases",
-        thresholds: &[&OUTSIDE, &UNTIMED],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: own_code,
-        opens: &["batch_size"],
-        cures: cures! {
+        }
+
+    own_code (Bottleneck, Any): "the loop's own code";
+        about "The device idles while the script runs Python code (NumPy, tokenising, metrics) between the parts of a step, or within the model.";
+        signature "share of the time after the start outside of data, device, copies, ranks and torch's operations. On a CPU also the script's Python within the phases";
+        thresholds [OUTSIDE, UNTIMED];
+        opens ["batch_size"];
+        cures {
             "move it out of the loop: into the dataset, where workers run it, or to every 50th step":
                 "the device waits for it in each step";
             "compute metrics with a few operations on whole batches":
                 "a Python loop over samples costs microseconds for each sample";
-        },
-    },
-    Cause {
-        name: "host_to_device",
-        title: "copies from host to device",
-        about: "Batches are copied to the GPU while it waits for them.",
-        signature: "copies take a share of the step; batches are not pinned; pinning helps; the PCIe link is narrow or slow",
-        thresholds: &[&COPIES, &PINNED_GAIN],
-        kind: Kind::Bottleneck,
-        scope: Scope::Gpu,
-        find: host_to_device,
-        opens: &["pin_memory"],
-        cures: cures! {
+        }
+
+    host_to_device (Bottleneck, Gpu): "copies from host to device";
+        about "Batches are copied to the GPU while it waits for them.";
+        signature "copies take a share of the step; batches are not pinned; pinning helps; the PCIe link is narrow or slow";
+        thresholds [COPIES, PINNED_GAIN];
+        opens ["pin_memory"];
+        cures {
             "copy the next batch while this batch trains (pinned, non_blocking=True)":
                 "an overlapped copy costs nothing; only the script can do this";
             "copy raw bytes (uint8), and convert and normalise on the GPU":
@@ -105,43 +83,30 @@ pub(super) static CAUSES: [Cause; 6] = [
             "check the card's slot, riser and BIOS":
                 "the PCIe link is below the limit of card and slot",
                 if |evidence| evidence.warning("pcie_narrow").is_some() || evidence.warning("pcie_slow").is_some();
-        },
-    },
-    Cause {
-        name: "synchronising_calls",
-        title: "calls that wait for the device",
-        about: "The script reads results from the device in each step (`item()`, `.cpu()`, printing a tensor), so host and device alternate.",
-        signature: "such calls in each step; the GPU idles in between, or the calls take a share of the step",
-        thresholds: &[&SYNCS, &MANY, &IDLE],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: synchronising_calls,
-        opens: &[],
-        cures: cures! {
+        }
+
+    synchronising_calls (Bottleneck, Any): "calls that wait for the device";
+        about "The script reads results from the device in each step (`item()`, `.cpu()`, printing a tensor), so host and device alternate.";
+        signature "such calls in each step; the GPU idles in between, or the calls take a share of the step";
+        thresholds [SYNCS, MANY, IDLE];
+        cures {
             "keep sums on the device, and read them every 50 steps or at an epoch's end":
                 "only the script knows when it needs these numbers";
             "clip gradients with foreach=True, and test for NaN on the device":
                 "otherwise both read a number from the device for each parameter", if Evidence::is_gpu;
-        },
-    },
-    Cause {
-        name: "logging",
-        title: "logging in every step",
-        about: "Writing to the terminal or to log files takes a share of each step.",
-        signature: "writes in each step take a share of it",
-        thresholds: &[&LOGS, &MANY],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: logging,
-        opens: &[],
-        cures: cures! {
+        }
+
+    logging (Bottleneck, Any): "logging in every step";
+        about "Writing to the terminal or to log files takes a share of each step.";
+        signature "writes in each step take a share of it";
+        thresholds [LOGS, MANY];
+        cures {
             "write every 50 steps, and compute the logged values only then":
                 "only the script knows which values it needs", if logs;
             "write files in the background (buffered, no flush or fsync for each line)":
                 "the step waits for each line", if logs;
-        },
-    },
-];
+        }
+}
 
 fn shown_interval(account: &Account, leaf: &Leaf) -> String {
     let after_start = account.wall_s - account.start_s;
@@ -158,6 +123,14 @@ fn shown_interval(account: &Account, leaf: &Leaf) -> String {
 fn strength(leaf: &Leaf) -> Strength {
     let is_wide = leaf.seconds.low.is_some_and(|low| low < leaf.seconds.value / 2.0);
     if is_wide { Strength::Strong } else { Strength::Proof }
+}
+
+fn evaluation(evidence: &Evidence) -> Option<Found> {
+    outside(evidence, "evaluation", "evaluation")
+}
+
+fn checkpoints(evidence: &Evidence) -> Option<Found> {
+    outside(evidence, "checkpoint", "writing checkpoints")
 }
 
 fn outside(evidence: &Evidence, name: &str, what: &str) -> Option<Found> {

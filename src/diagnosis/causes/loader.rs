@@ -2,7 +2,7 @@
 
 use super::super::account::Account;
 use super::super::cause::{
-    Cause, Found, Kind, Scope, Strength, Worth, cures, saved_by, shown_share, shown_times, thresholds, times_without,
+    Found, Strength, Worth, causes, saved_by, shown_share, shown_times, thresholds, times_without,
 };
 use super::super::evidence::{Evidence, ratio};
 use super::super::lines::{self, Place};
@@ -26,89 +26,62 @@ thresholds! {
         "own choice: less is within what the model of the loader is off; a batch is pickled, put into shared memory and opened again (torch.multiprocessing's documentation)";
 }
 
-pub(super) static CAUSES: [Cause; 5] = [
-    Cause {
-        name: "too_little_prefetch",
-        title: "data starvation: too little prefetching",
-        about: "The loader is fast enough on average, but its queue runs empty when samples take longer than usual.",
-        signature: "the loader alone is faster than the job; its queue holds few batches; samples take unequal time",
-        thresholds: &[&WAIT, &WITHOUT_LOADER, &AHEAD, &QUEUE, &UNEVEN, &FEW],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: too_little_prefetch,
-        opens: &["prefetch_factor", "num_workers", "pin_memory"],
-        cures: cures! {
+causes! {
+    too_little_prefetch (Bottleneck, Any): "data starvation: too little prefetching";
+        about "The loader is fast enough on average, but its queue runs empty when samples take longer than usual.";
+        signature "the loader alone is faster than the job; its queue holds few batches; samples take unequal time";
+        thresholds [WAIT, WITHOUT_LOADER, AHEAD, QUEUE, UNEVEN, FEW];
+        opens ["prefetch_factor", "num_workers", "pin_memory"];
+        cures {
             "use DataLoader(in_order=False) (torch 2.6 or later; it changes the order of batches)":
                 "a slow batch no longer holds up the finished batches", if |evidence| uneven(evidence).is_some();
-        },
-    },
-    Cause {
-        name: "worker_imbalance",
-        title: "data starvation: unequal loader workers",
-        about: "One worker has much more work than the rest. Batches come in order, so all workers wait for it.",
-        signature: "the busiest worker works much longer than the mean of all",
-        thresholds: &[&WAIT, &WITHOUT_LOADER, &IMBALANCE],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: worker_imbalance,
-        opens: &["num_workers", "prefetch_factor"],
-        cures: cures! {
+        }
+
+    worker_imbalance (Bottleneck, Any): "data starvation: unequal loader workers";
+        about "One worker has much more work than the rest. Batches come in order, so all workers wait for it.";
+        signature "the busiest worker works much longer than the mean of all";
+        thresholds [WAIT, WITHOUT_LOADER, IMBALANCE];
+        opens ["num_workers", "prefetch_factor"];
+        cures {
             "give all workers equal work: shuffle, or split an iterable dataset by cost instead of by number":
                 "the slowest worker sets the rate of all";
             "use DataLoader(in_order=False) (torch 2.6 or later; it changes the order of batches)":
                 "finished batches no longer wait for the slow worker";
-        },
-    },
-    Cause {
-        name: "slow_sampler",
-        title: "data starvation: a slow sampler",
-        about: "Choosing the samples of the next batch is slow, and it always runs in the training process.",
-        signature: "the training thread spends at least half of the wait in the sampler or batch sampler",
-        thresholds: &[&WAIT, &WITHOUT_LOADER],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: slow_sampler,
-        opens: &[],
-        cures: cures! {
+        }
+
+    slow_sampler (Bottleneck, Any): "data starvation: a slow sampler";
+        about "Choosing the samples of the next batch is slow, and it always runs in the training process.";
+        signature "the training thread spends at least half of the wait in the sampler or batch sampler";
+        thresholds [WAIT, WITHOUT_LOADER];
+        cures {
             "choose all batches at the start of an epoch, by operations on whole arrays (sort by length and cut)":
                 "the sampler runs in the training process between two steps, so no worker helps";
             "let the workers choose: an IterableDataset, or indices computed from the sample's number":
                 "workers do this while the step trains";
-        },
-    },
-    Cause {
-        name: "worker_overhead",
-        title: "data starvation: handing batches over between processes",
-        about: "Workers make samples faster than they can hand them to the training process.",
-        signature: "the step is faster without the loader; it has workers; without workers it should be faster",
-        thresholds: &[&WAIT, &WITHOUT_LOADER, &WITHOUT_WORKERS],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: worker_overhead,
-        opens: &["num_workers", "prefetch_factor"],
-        cures: cures! {
+        }
+
+    worker_overhead (Bottleneck, Any): "data starvation: handing batches over between processes";
+        about "Workers make samples faster than they can hand them to the training process.";
+        signature "the step is faster without the loader; it has workers; without workers it should be faster";
+        thresholds [WAIT, WITHOUT_LOADER, WITHOUT_WORKERS];
+        opens ["num_workers", "prefetch_factor"];
+        cures {
             "fetch whole batches: `__getitems__` in the dataset, or a BatchSampler with batch_size=None":
                 "a slice of a tensor costs as much as one sample, and needs no collating";
             "keep the data on the device if it fits, and index it there":
                 "nothing is copied between processes or to the device", if Evidence::is_gpu;
-        },
-    },
-    Cause {
-        name: "worker_start",
-        title: "workers start anew at each epoch",
-        about: "Each epoch starts new workers, and begins with an empty queue.",
-        signature: "the edge of an epoch or its first batch takes a share of the time; workers are not persistent",
-        thresholds: &[&EPOCH_EDGE],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: worker_start,
-        opens: &["persistent_workers", "num_workers"],
-        cures: cures! {
+        }
+
+    worker_start (Bottleneck, Any): "workers start anew at each epoch";
+        about "Each epoch starts new workers, and begins with an empty queue.";
+        signature "the edge of an epoch or its first batch takes a share of the time; workers are not persistent";
+        thresholds [EPOCH_EDGE];
+        opens ["persistent_workers", "num_workers"];
+        cures {
             "make the dataset start fast: open files at the first sample, import less, fork instead of spawn":
                 "each worker repeats this in each epoch";
-        },
-    },
-];
+        }
+}
 
 /// Describes uneven samples. Either slow samples take several times the mean, or a few samples take most of the time. In the second
 /// case nearly all samples take less than the mean.

@@ -1,8 +1,7 @@
 //! Causes of too little memory: on the device, on the host, or in shared memory.
 
 use super::super::cause::{
-    Cause, Found, Kind, MODERATE, Scope, Strength, Worth, cures, saved_by, shown_share, shown_times, thresholds,
-    times_without,
+    Found, MODERATE, Strength, Worth, causes, saved_by, shown_share, shown_times, thresholds, times_without,
 };
 use super::super::evidence::{Differential, Evidence};
 use super::super::starvation::Starvation;
@@ -26,18 +25,13 @@ thresholds! {
         "own choice: a smaller gain from doubling the batch is not worth the memory";
 }
 
-pub(super) static CAUSES: [Cause; 3] = [
-    Cause {
-        name: "memory_limited",
-        title: "memory-limited: no larger batch fits",
-        about: "Device memory is full: the batch cannot grow, or the allocator keeps freeing and allocating.",
-        signature: "the allocator had to retry; little memory is free at the peak; twice the batch does not fit",
-        thresholds: &[&NEARLY_FULL, &RETRIES, &ROOM_PAYS],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: memory_limited,
-        opens: &["batch_size", "precision", "checkpoint", "grad_accumulation", "allocator"],
-        cures: cures! {
+causes! {
+    memory_limited (Bottleneck, Any): "memory-limited: no larger batch fits";
+        about "Device memory is full: the batch cannot grow, or the allocator keeps freeing and allocating.";
+        signature "the allocator had to retry; little memory is free at the peak; twice the batch does not fit";
+        thresholds [NEARLY_FULL, RETRIES, ROOM_PAYS];
+        opens ["batch_size", "precision", "checkpoint", "grad_accumulation", "allocator"];
+        cures {
             "use an optimizer with a smaller state (8-bit), or shard states and weights (ZeRO, FSDP)":
                 "optimizer states take several times the memory of the weights", if Evidence::is_gpu;
             "use attention with a flash kernel":
@@ -45,42 +39,31 @@ pub(super) static CAUSES: [Cause; 3] = [
                 if |evidence| evidence.text("flash_attention") == Some("no");
             "use a device with more memory, or a smaller model or input":
                 "weights, gradients and states need memory at any batch size";
-        },
-    },
-    Cause {
-        name: "host_memory",
-        title: "host memory is short",
-        about: "The job waits for host memory: pages are freed, swapped or read again.",
-        signature: "tasks wait for memory; little is free; a probe ran out of it",
-        thresholds: &[&PRESSURE, &HOST_LEFT],
-        kind: Kind::Validity,
-        scope: Scope::Any,
-        find: host_memory,
-        opens: &["num_workers", "prefetch_factor", "batch_size"],
-        cures: cures! {
+        }
+
+    host_memory (Validity, Any): "host memory is short";
+        about "The job waits for host memory: pages are freed, swapped or read again.";
+        signature "tasks wait for memory; little is free; a probe ran out of it";
+        thresholds [PRESSURE, HOST_LEFT];
+        opens ["num_workers", "prefetch_factor", "batch_size"];
+        cures {
             "keep the dataset out of the processes: use mapped files (numpy.memmap, Arrow) instead of lists of Python objects":
                 "reference counting gives each worker its own copy of such a list",
                 if |evidence| evidence.workers().is_some_and(|workers| workers > 0);
             "add memory, or raise the limit of the control group":
                 "the job needs more memory at once than it may use";
-        },
-    },
-    Cause {
-        name: "shared_memory",
-        title: "shared memory (/dev/shm) is short",
-        about: "Workers hand over batches in /dev/shm, which is nearly full.",
-        signature: "/dev/shm is nearly full; a probe ran out of it",
-        thresholds: &[&SHARED],
-        kind: Kind::Validity,
-        scope: Scope::Any,
-        find: shared_memory,
-        opens: &["num_workers", "prefetch_factor"],
-        cures: cures! {
+        }
+
+    shared_memory (Validity, Any): "shared memory (/dev/shm) is short";
+        about "Workers hand over batches in /dev/shm, which is nearly full.";
+        signature "/dev/shm is nearly full; a probe ran out of it";
+        thresholds [SHARED];
+        opens ["num_workers", "prefetch_factor"];
+        cures {
             "start the container with --shm-size=8g or --ipc=host":
                 "the size is set when the container starts; fewer workers and a shorter queue only need less";
-        },
-    },
-];
+        }
+}
 
 /// Returns the gain in samples per second of twice the batch, extrapolated linearly from the step times of half the batch and the
 /// whole batch.

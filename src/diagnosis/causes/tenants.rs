@@ -1,8 +1,7 @@
 //! Causes from other programs on the same machine: a quota, shared cores, a shared GPU, and threads that then wait for each other.
 
 use super::super::cause::{
-    Cause, Found, Kind, LARGE, MODERATE, Scope, Strength, Worth, cures, shown_gain, shown_share, thresholds,
-    times_without,
+    Found, LARGE, MODERATE, Strength, Worth, causes, shown_gain, shown_share, thresholds, times_without,
 };
 use super::super::evidence::{Differential, Evidence, Gain};
 use super::super::starvation::Starvation;
@@ -22,65 +21,43 @@ thresholds! {
         "own choice: on cores of their own, more threads are never that much slower than one";
 }
 
-pub(super) static CAUSES: [Cause; 4] = [
-    Cause {
-        name: "cpu_quota",
-        title: "the control group's CPU quota",
-        about: "The container is stopped whenever its CPU time is used up.",
-        signature: "share of the quota's periods in which it was used up",
-        thresholds: &[&THROTTLED],
-        kind: Kind::Validity,
-        scope: Scope::Any,
-        find: cpu_quota,
-        opens: &["num_workers", "threads"],
-        cures: cures! {
+causes! {
+    cpu_quota (Validity, Any): "the control group's CPU quota";
+        about "The container is stopped whenever its CPU time is used up.";
+        signature "share of the quota's periods in which it was used up";
+        thresholds [THROTTLED];
+        opens ["num_workers", "threads"];
+        cures {
             "raise or remove the quota (docker run --cpus, resources.limits.cpu in Kubernetes)":
                 "no setting of the job avoids it; fewer workers and threads only share it better";
-        },
-    },
-    Cause {
-        name: "crowded_cores",
-        title: "another tenant: other programs on the same cores",
-        about: "Other programs use the cores that the job runs on.",
-        signature: "other programs took CPU time, almost none was idle, and the job's tasks waited for a CPU",
-        thresholds: &[&FOREIGN, &KEPT_WAITING],
-        kind: Kind::Validity,
-        scope: Scope::Any,
-        find: crowded_cores,
-        opens: &["threads", "num_workers"],
-        cures: cures! {
+        }
+
+    crowded_cores (Validity, Any): "another tenant: other programs on the same cores";
+        about "Other programs use the cores that the job runs on.";
+        signature "other programs took CPU time, almost none was idle, and the job's tasks waited for a CPU";
+        thresholds [FOREIGN, KEPT_WAITING];
+        opens ["threads", "num_workers"];
+        cures {
             "end the other programs, or give each program its own cores (taskset, cpuset, a reservation)":
                 "the job cannot use their CPU time; these numbers hold only for an equally busy machine";
-        },
-    },
-    Cause {
-        name: "shared_gpu",
-        title: "another tenant: other programs on the GPU",
-        about: "Another program computes on the same GPU, so they share its time.",
-        signature: "the driver lists foreign processes",
-        thresholds: &[],
-        kind: Kind::Validity,
-        scope: Scope::Gpu,
-        find: shared_gpu,
-        opens: &[],
-        cures: cures! {
+        }
+
+    shared_gpu (Validity, Gpu): "another tenant: other programs on the GPU";
+        about "Another program computes on the same GPU, so they share its time.";
+        signature "the driver lists foreign processes";
+        thresholds [];
+        cures {
             "end the other program, or use another GPU (CUDA_VISIBLE_DEVICES)":
                 "measurements next to it say little, and no setting returns its share";
-        },
-    },
-    Cause {
-        name: "spinning_threads",
-        title: "threads compete with other programs",
-        about: "The threads of an operation wait for each other in a busy loop, while another program holds the core of one of them.",
-        signature: "the cores are shared; with one thread the job is faster",
-        thresholds: &[&CONTENDED, &KEPT_WAITING, &ONE_THREAD],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: spinning_threads,
-        opens: &["threads"],
-        cures: &[],
-    },
-];
+        }
+
+    spinning_threads (Bottleneck, Any): "threads compete with other programs";
+        about "The threads of an operation wait for each other in a busy loop, while another program holds the core of one of them.";
+        signature "the cores are shared; with one thread the job is faster";
+        thresholds [CONTENDED, KEPT_WAITING, ONE_THREAD];
+        opens ["threads"];
+        cures {}
+}
 
 fn cpu_quota(evidence: &Evidence) -> Option<Found> {
     let share = evidence.host(Metric::CpuThrottled).filter(|share| *share >= THROTTLED.value)?;
