@@ -30,6 +30,7 @@ pub enum OnTie {
 
 /// The definition of a better measurement and of a feasible measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[must_use]
 pub struct Objective {
     kind: Kind,
     price: Option<Price>,
@@ -180,14 +181,12 @@ impl Objective {
     }
 
     /// Adds a bound on a metric.
-    #[must_use]
     pub fn constraint(mut self, constraint: Constraint) -> Self {
         self.constraints.push(constraint);
         self
     }
 
     /// Sets the device memory that must stay free.
-    #[must_use]
     pub fn memory_headroom(mut self, headroom: Headroom) -> Self {
         self.memory_headroom = headroom;
         self
@@ -199,14 +198,12 @@ impl Objective {
     }
 
     /// Sets the rule that picks a config among several within the noise.
-    #[must_use]
     pub fn on_tie(mut self, on_tie: OnTie) -> Self {
         self.on_tie = on_tie;
         self
     }
 
     /// Sets the length of the whole training, for which reports state the time. Without it, the script's own length counts.
-    #[must_use]
     pub fn run_length(mut self, length: RunLength) -> Self {
         self.run_length = Some(length);
         self
@@ -218,7 +215,6 @@ impl Objective {
     }
 
     /// Sets the price of an hour; without a price there is no [`COST`].
-    #[must_use]
     pub fn price(mut self, price: Price) -> Self {
         self.price = Some(price);
         self
@@ -298,7 +294,6 @@ impl Objective {
 
     /// Makes the scores of a weighted product relative to the first feasible trial of the baseline, or else to the first feasible
     /// trial of all. The order of configs does not change.
-    #[must_use]
     pub fn relative_to_first(mut self, history: &History, baseline: Option<&Config>) -> Self {
         let of_baseline = || history.of(baseline?).find_map(|trial| self.numbers_of(&trial.outcome));
         let of_all = || history.searched().find_map(|trial| self.numbers_of(&trial.outcome));

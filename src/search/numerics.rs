@@ -8,6 +8,7 @@ pub(crate) const FEWEST: usize = 4;
 
 /// The settings that change the numerical results, with their values in full precision.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[must_use]
 pub struct FullPrecision {
     /// The parameters that change the numerical results, each with its value in full precision.
     reference: Vec<(String, Value)>,
@@ -24,14 +25,12 @@ impl FullPrecision {
 
     /// Adds parameters that change neither the results nor the data, such as pinned memory. Configs that differ only in these
     /// parameters have the same losses.
-    #[must_use]
     pub fn neutral(mut self, names: impl IntoIterator<Item = String>) -> Self {
         self.neutral.extend(names);
         self
     }
 
     /// Adds the parameters of a space that state their value in full precision. These statements take precedence.
-    #[must_use]
     pub fn with_space(mut self, space: &Space) -> Self {
         for parameter in space.parameters() {
             if let Some(value) = parameter.in_full_precision() {

@@ -76,6 +76,7 @@ fn quoted(names: &[String]) -> String {
 
 /// Collects the parts of a [`Space`].
 #[derive(Default, Deserialize)]
+#[must_use]
 pub struct SpaceBuilder {
     pub(super) parameters: Vec<Parameter>,
     #[serde(default)]
@@ -94,7 +95,6 @@ impl TryFrom<SpaceBuilder> for Space {
 
 impl SpaceBuilder {
     /// Adds a parameter.
-    #[must_use]
     pub fn parameter(mut self, parameter: Parameter) -> Self {
         self.parameters.push(parameter);
         self
@@ -103,7 +103,6 @@ impl SpaceBuilder {
     /// Adds a value that is computed from other values.
     ///
     /// It is absent if it depends on an inactive parameter.
-    #[must_use]
     pub fn derive(mut self, name: impl Into<String>, expression: Expression) -> Self {
         self.derived.push(Derived { name: name.into(), expression });
         self
@@ -112,7 +111,6 @@ impl SpaceBuilder {
     /// Adds a condition that every config must meet.
     ///
     /// A rule that uses an inactive parameter does not apply. A rule that cannot be evaluated forbids the config.
-    #[must_use]
     pub fn rule(mut self, condition: Expression) -> Self {
         self.rules.push(condition);
         self
