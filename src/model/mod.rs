@@ -15,6 +15,23 @@ macro_rules! from {
     };
 }
 
+/// Makes an enum from rows: the variant, its words in the output, and its meaning.
+macro_rules! worded {
+    ($(#[$meta:meta])* pub enum $enum:ident { $($variant:ident = $words:literal: $meaning:literal;)* }) => {
+        $(#[$meta])*
+        pub enum $enum {
+            $(#[doc = $meaning] $variant,)*
+        }
+
+        impl std::fmt::Display for $enum {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(match self { $(Self::$variant => $words),* })
+            }
+        }
+    };
+}
+pub(crate) use worded;
+
 mod account;
 pub mod arrival;
 pub mod event;

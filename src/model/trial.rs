@@ -13,32 +13,21 @@ use crate::model::metric::Estimate;
 use crate::model::outcome::Outcome;
 use crate::model::space::{Config, LocateError, Settings, Space, Value};
 
-/// The reason why a config was probed; it determines how carefully.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Purpose {
-    /// The user runs this config today.
-    Baseline,
-    /// The strategy proposed this config.
-    Search,
-    /// The config was probed before, and is re-measured next to other configs.
-    Round,
+worded! {
+    /// The reason why a config was probed; it determines how carefully.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Purpose {
+        Baseline = "baseline": "The user runs this config today.";
+        Search = "search": "The strategy proposed this config.";
+        Round = "round": "The config was probed before, and is re-measured next to other configs.";
+    }
 }
 
 impl Purpose {
     /// Returns true if the probe repeats a known config instead of trying a new config.
     pub fn is_repeated(self) -> bool {
         self == Self::Round
-    }
-}
-
-impl fmt::Display for Purpose {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Baseline => "baseline",
-            Self::Search => "search",
-            Self::Round => "round",
-        })
     }
 }
 
