@@ -176,10 +176,7 @@ struct Waiting {
 }
 
 impl PutBack {
-    /// Keeps a config for later.
-    ///
-    /// # Errors
-    /// Everything has been disturbed for too long.
+    /// Keeps a config for later. Fails if everything has been disturbed for too long.
     pub(super) fn put(&mut self, request: Request, reason: String) -> Result<(), TuneError> {
         self.in_a_row += 1;
         self.reason.clone_from(&reason);

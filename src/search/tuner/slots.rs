@@ -238,10 +238,7 @@ impl<'s, 'p> Slots<'s, 'p> {
         place.running = Some(work);
     }
 
-    /// Waits until a probe is over, or a slot has joined.
-    ///
-    /// # Errors
-    /// Probing is impossible; then all probes are over.
+    /// Waits until a probe is over, or a slot has joined. Fails if probing is impossible; then all probes are over.
     pub(super) fn next(&mut self, on_event: OnEvent<'_>) -> Result<Ended, ProbeError> {
         if self.is_idle() {
             return Err(ProbeError::GaveUp { reason: "no probe was started".to_owned() });
@@ -317,10 +314,7 @@ impl<'s, 'p> Slots<'s, 'p> {
         Some(self.count() - 1)
     }
 
-    /// Records that a slot is gone. If it was the last, waits for another slot.
-    ///
-    /// # Errors
-    /// No slot is left, and none arrives in time.
+    /// Records that a slot is gone. If it was the last, waits for another slot, and fails if none arrives in time.
     fn lose(&mut self, slot: usize, error: ProbeError, on_event: OnEvent<'_>) -> Result<Ended, ProbeError> {
         let are_others = (0..self.count()).any(|at| at != slot && !self.places[at].is_lost);
         let is_out_of_time = !are_others && matches!(error, ProbeError::NoTime { .. });
@@ -356,10 +350,7 @@ impl<'s, 'p> Slots<'s, 'p> {
         Err(error)
     }
 
-    /// Runs a probe in the first slot, while nothing else runs.
-    ///
-    /// # Errors
-    /// Probing is impossible.
+    /// Runs a probe in the first slot, while nothing else runs. Fails if probing is impossible.
     pub(super) fn run(&mut self, request: Request, on_event: OnEvent<'_>) -> Result<Outcome, ProbeError> {
         loop {
             let home = self.home();
