@@ -41,28 +41,20 @@ pub struct BranchRow {
     pub probe: &'static str,
 }
 
+const fn row(branch: Branch, label: &'static str, probe: &'static str) -> BranchRow {
+    BranchRow { branch, label, probe }
+}
+
 /// The branches, in the order in which they are listed.
 pub const BRANCHES: &[BranchRow] = &[
-    BranchRow { branch: Branch::Start, label: "start", probe: "none: it is there once, however long the run" },
-    BranchRow {
-        branch: Branch::Outside,
-        label: "outside of steps",
-        probe: "none: its share of the wall time is its cost",
-    },
-    BranchRow { branch: Branch::Data, label: "waiting for data", probe: "replayed batches" },
-    BranchRow { branch: Branch::Copies, label: "copies", probe: "pinned batches" },
-    BranchRow { branch: Branch::Device, label: "device busy", probe: "twice the batch, another precision" },
-    BranchRow {
-        branch: Branch::Communication,
-        label: "waiting for other ranks",
-        probe: "no communication, or one rank",
-    },
-    BranchRow {
-        branch: Branch::OwnCode,
-        label: "the loop's own code",
-        probe: "none: only the script can leave it out, so gputune locates it",
-    },
-    BranchRow { branch: Branch::Told, label: "parts that the script names", probe: "none" },
+    row(Branch::Start, "start", "none: it is there once, however long the run"),
+    row(Branch::Outside, "outside of steps", "none: its share of the wall time is its cost"),
+    row(Branch::Data, "waiting for data", "replayed batches"),
+    row(Branch::Copies, "copies", "pinned batches"),
+    row(Branch::Device, "device busy", "twice the batch, another precision"),
+    row(Branch::Communication, "waiting for other ranks", "no communication, or one rank"),
+    row(Branch::OwnCode, "the loop's own code", "none: only the script can leave it out, so gputune locates it"),
+    row(Branch::Told, "parts that the script names", "none"),
 ];
 
 impl Branch {
@@ -234,9 +226,7 @@ fn less(of: Estimate, taken: f64) -> Estimate {
 fn steps_after_first(evidence: &Evidence) -> f64 {
     let timing = &evidence.observed.timing;
     let outliers: u64 = timing.outliers.values().map(|outliers| outliers.steps).sum();
-    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-    let steps = (timing.steps + timing.warmup_steps + outliers) as f64;
-    steps.max(1.0)
+    ((timing.steps + timing.warmup_steps + outliers) as f64).max(1.0)
 }
 
 /// Returns the seconds of `rest` in which the GPU computes. The host's own code costs time only while the GPU idles.

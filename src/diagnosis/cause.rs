@@ -74,6 +74,16 @@ pub struct Threshold {
     pub source: &'static str,
 }
 
+/// Makes [`Threshold`]s from rows: the name, the number, the compared quantity, and the source of the number.
+macro_rules! thresholds {
+    ($($(#[$doc:meta])* $name:ident = $value:expr => $what:literal, $source:expr;)*) => {$(
+        $(#[$doc])*
+        pub(in crate::diagnosis) static $name: $crate::diagnosis::Threshold =
+            $crate::diagnosis::Threshold { what: $what, value: $value, source: $source };
+    )*};
+}
+pub(super) use thresholds;
+
 /// A remedy that is not a parameter.
 #[derive(Debug, Serialize)]
 pub struct Cure {
@@ -86,12 +96,33 @@ pub struct Cure {
     pub applies: fn(&Evidence) -> bool,
 }
 
-impl Cure {
-    /// Makes a remedy that applies to every job.
-    pub(super) const fn always(what: &'static str, why: &'static str) -> Self {
-        Self { what, why, applies: |_| true }
-    }
+/// Makes the table `CAUSES` of a file from rows. The function of a cause has its name. A remedy says what to do, why it helps, and in
+/// which jobs; the default is all jobs.
+macro_rules! causes {
+    ($($name:ident ($kind:ident, $scope:ident): $title:literal;
+        about $about:literal;
+        signature $signature:literal;
+        thresholds [$($threshold:ident),*];
+        $(opens [$($opens:literal),* $(,)?];)?
+        cures {$($what:literal: $why:literal $(, if $applies:expr)?;)*}
+    )*) => {
+        pub(in crate::diagnosis) static CAUSES: &[$crate::diagnosis::Cause] = &[$($crate::diagnosis::Cause {
+            name: stringify!($name),
+            title: $title,
+            about: $about,
+            signature: $signature,
+            thresholds: &[$(&$threshold),*],
+            kind: $crate::diagnosis::Kind::$kind,
+            scope: $crate::diagnosis::Scope::$scope,
+            find: $name,
+            opens: &[$($($opens),*)?],
+            cures: &[$($crate::diagnosis::Cure { what: $what, why: $why, applies: causes!(@applies $($applies)?) }),*],
+        }),*];
+    };
+    (@applies) => { |_| true };
+    (@applies $applies:expr) => { $applies };
 }
+pub(super) use causes;
 
 /// The finding of a signature.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -138,17 +169,14 @@ pub enum Basis {
 }
 
 impl Worth {
-    /// Makes a worth that a differential probe measured.
     pub(super) fn measured(times: f64, words: impl Into<String>) -> Self {
         Self { times: sensible(times), basis: Basis::Measured, by_parameters: None, words: words.into() }
     }
 
-    /// Makes a worth that was computed from the observed probe.
     pub(super) fn estimated(times: f64, words: impl Into<String>) -> Self {
         Self { times: sensible(times), basis: Basis::Estimated, by_parameters: None, words: words.into() }
     }
 
-    /// Makes an unknown worth, with the reason.
     pub(super) fn unknown(words: impl Into<String>) -> Self {
         Self { words: words.into(), ..Self::default() }
     }
@@ -223,12 +251,11 @@ impl Strength {
 
 /// The smallest share of the time that counts as a loss, in most signatures.
 pub(super) const MODERATE: f64 = 0.05;
-/// The smallest share of the time that counts as a large loss, which is stronger evidence.
-pub(super) static LARGE: Threshold = Threshold {
-    what: "share of the time from which on a loss is large",
-    value: 0.2,
-    source: "TensorFlow's input-pipeline analyzer: from 20 % of a step on a program is `highly` input-bound",
-};
+thresholds! {
+    /// The smallest share of the time that counts as a large loss, which is stronger evidence.
+    LARGE = 0.2 => "share of the time from which on a loss is large",
+        "TensorFlow's input-pipeline analyzer: from 20 % of a step on a program is `highly` input-bound";
+}
 
 /// Returns the speedup of a job that saves this share of its time.
 pub(super) fn times_without(share: f64) -> f64 {
@@ -237,7 +264,6 @@ pub(super) fn times_without(share: f64) -> f64 {
     1.0 / (1.0 - share.clamp(0.0, MOST))
 }
 
-/// Returns the share of the time that a speedup saves.
 pub(super) fn saved_by(times: f64) -> f64 {
     1.0 - 1.0 / times.max(1.0)
 }
@@ -264,12 +290,10 @@ impl Found {
         self.clues.push(Clue { text: text.into(), weight: strength.weight() });
     }
 
-    /// Adds a piece of evidence if there is one.
     pub(super) fn add_known(&mut self, strength: Strength, text: Option<impl Into<String>>) {
         text.into_iter().for_each(|text| self.add(strength, text));
     }
 
-    /// Adds a piece of evidence against the cause.
     pub(super) fn against(&mut self, strength: Strength, text: impl Into<String>) {
         self.clues.push(Clue { text: text.into(), weight: -strength.weight() });
     }

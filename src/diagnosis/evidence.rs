@@ -6,12 +6,9 @@ use serde::Serialize;
 
 use crate::machine::{Machine, Processors};
 use crate::model::{
-    Estimate, Measurement, Memory, Metric, Precision, Readings, SAMPLES_PER_SECOND, STEPS_PER_SECOND,
+    Estimate, Measurement, Memory, Metric, Precision, Readings, SAMPLES_PER_SECOND, STEPS_PER_SECOND, fact::LOADER_RATE,
     quantity::show_number,
 };
-
-/// The prefix of the facts with the rates of the loader alone; the number of workers follows it.
-pub(super) const LOADER_RATES: &str = "loader_only.rate.";
 
 /// The prefix of the facts with the cores that the loader alone kept busy; the number of workers follows it.
 const LOADER_CORES: &str = "loader_only.cores.";
@@ -124,9 +121,7 @@ impl Around {
 
     /// Returns only this number of CPU cores.
     pub fn with_cores(cores: usize) -> Self {
-        #[expect(clippy::cast_precision_loss, reason = "a handful")]
-        let cores = Some(cores as f64);
-        Self { cores, ..Self::default() }
+        Self { cores: Some(cores as f64), ..Self::default() }
     }
 
     /// Returns the facts about a machine.
@@ -155,7 +150,6 @@ pub struct Evidence {
     pub around: Around,
 }
 
-/// Returns the number if it is finite and not negative.
 fn sound(number: f64) -> Option<f64> {
     (number.is_finite() && number >= 0.0).then_some(number)
 }
@@ -164,7 +158,6 @@ fn positive(number: f64) -> Option<f64> {
     sound(number).filter(|number| *number > 0.0)
 }
 
-/// Returns the quotient if it is a finite positive number.
 pub(super) fn ratio(above: f64, below: f64) -> Option<f64> {
     positive(positive(above)? / positive(below)?)
 }
@@ -299,7 +292,7 @@ impl Evidence {
         let run = self.run(Differential::LoaderOnly).filter(|_| !self.is_in_steps());
         let Some(run) = run else { return BTreeMap::new() };
         let ranks = f64::from(self.observed.ranks.unwrap_or(1).max(1));
-        let rates = run.facts.numbered(LOADER_RATES).into_iter();
+        let rates = run.facts.numbered(LOADER_RATE).into_iter();
         rates.filter_map(|(workers, rate)| Some((workers, positive(rate)? * ranks))).collect()
     }
 
@@ -404,7 +397,6 @@ fn reading(readings: &Readings, metric: Metric) -> Option<f64> {
 }
 
 fn whole(number: f64) -> Option<u32> {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be in range")]
     (number.fract() == 0.0 && (0.0..=1e9).contains(&number)).then_some(number as u32)
 }
 

@@ -2,16 +2,15 @@
 
 use serde::Serialize;
 
-use super::cause::{Threshold, shown_share};
+use super::cause::{shown_share, thresholds};
 use super::evidence::{Differential, Evidence, ratio};
 use crate::model::{Estimate, Exchange, Measurement};
 
-/// From this share on, parameters that only change how ranks communicate are worth a probe.
-pub(super) static OPENED: Threshold = Threshold {
-    what: "share of the time that training without communication saves, at least",
-    value: 0.05,
-    source: "half of the 10% below which torch's noop_hook calls all-reduce no bottleneck (debugging_hooks.py); about the noise between runs",
-};
+thresholds! {
+    /// From this share on, parameters that only change how ranks communicate are worth a probe.
+    OPENED = 0.05 => "share of the time that training without communication saves, at least",
+        "half of the 10% below which torch's noop_hook calls all-reduce no bottleneck (debugging_hooks.py); about the noise between runs";
+}
 
 /// The fact that a probe reports if its ranks did not communicate.
 const SILENT: &str = "no_communication";
@@ -59,14 +58,6 @@ fn lag(run: &Measurement) -> f64 {
     times.get(&0).and_then(|first| ratio(slowest, *first)).map_or(1.0, |lag| lag.max(1.0))
 }
 
-fn scaled(rate: Estimate, factor: f64) -> Estimate {
-    Estimate {
-        value: rate.value * factor,
-        low: rate.low.map(|low| low * factor),
-        high: rate.high.map(|high| high * factor),
-    }
-}
-
 impl Evidence {
     /// Returns the cost of communication if a differential probe measured it; `None` in a job of one rank.
     ///
@@ -79,14 +70,14 @@ impl Evidence {
     pub(super) fn exposed_without_communication(&self) -> Option<Exposed> {
         let run = self.run(Differential::NoCommunication).filter(|_| self.ranks() > 1)?;
         run.facts.flag(SILENT).filter(|silent| *silent)?;
-        let without = scaled(self.rate_of(Differential::NoCommunication)?, 1.0 / lag(run));
+        let without = self.rate_of(Differential::NoCommunication)?.times(1.0 / lag(run));
         Exposed::of(self.rate()?, without, Differential::NoCommunication)
     }
 
     /// Returns the cost by a probe of one rank. This rank has the machine to itself, so its gain is an upper bound of the cost.
     fn exposed_beside_one_rank(&self) -> Option<Exposed> {
         let one = self.rate_of(Differential::OneRank).filter(|_| self.ranks() > 1)?;
-        Exposed::of(self.rate()?, scaled(one, f64::from(self.ranks())), Differential::OneRank)
+        Exposed::of(self.rate()?, one.times(f64::from(self.ranks())), Differential::OneRank)
     }
 
     /// Returns the wrapper of torch that exchanges gradients or shards weights, if any.
@@ -125,7 +116,6 @@ impl Family {
         }
     }
 
-    /// Returns why the parameter can have no effect in a job.
     fn why_not(self, evidence: &Evidence) -> Option<String> {
         let is_by = |wrapper: &str| evidence.wrapper().is_none_or(|known| known == wrapper);
         let fits = match self {

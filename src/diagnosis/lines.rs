@@ -180,7 +180,6 @@ pub(super) fn choosing(evidence: &Evidence) -> Option<(f64, Option<Place>)> {
     Some((share.min(1.0), line.map(|line| line.place)))
 }
 
-/// Returns the share of the time within steps.
 fn steps(told: &Told) -> f64 {
     let outside: f64 = OUTSIDE.iter().filter_map(|kind| told.kinds.get(*kind)).sum();
     (1.0 - outside).max(f64::EPSILON)

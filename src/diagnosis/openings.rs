@@ -40,7 +40,6 @@ pub struct Opening {
 
 const FLAGS: [bool; 2] = [false, true];
 
-/// Returns the values if `is_open`, else none.
 fn only<V: Into<Value>>(is_open: bool, values: impl IntoIterator<Item = V>) -> Vec<Value> {
     values.into_iter().filter(|_| is_open).map(Into::into).collect()
 }
@@ -70,203 +69,105 @@ fn integer(number: u32) -> Value {
 /// The attention kernels worth trying; `any` leaves torch the choice. `math` is left out, because it writes all scores to memory.
 const ATTENTION: [&str; 4] = ["any", "flash", "memory-efficient", "cudnn"];
 
+/// Makes [`Openable`]s from rows: the name, the target and its role, the reason, and functions for the settings and the current one.
+macro_rules! openables {
+    ($($name:literal = $target:literal $(as $role:ident)?: $why:literal; values $values:expr, today $today:expr;)*) => {
+        &[$(Openable {
+            name: $name,
+            target: $target,
+            role: openables!(@role $($role)?),
+            why: $why,
+            values: $values,
+            today: $today,
+        }),*]
+    };
+    (@role) => { None };
+    (@role $role:ident) => { Some(Role::$role) };
+}
+
 /// The parameters that a diagnosis may recommend. Harmless parameters come first.
-pub const PARAMETERS: &[Openable] = &[
-    Openable {
-        name: "num_workers",
-        target: "dataloader.num_workers",
-        role: Some(Role::Workers),
-        why: "processes that load while the step trains",
-        values: workers,
-        today: |evidence| evidence.workers().map(integer),
-    },
-    Openable {
-        name: "prefetch_factor",
-        target: "dataloader.prefetch_factor",
-        role: Some(Role::Prefetch),
-        why: "batches in each worker's queue, for samples that take longer than usual",
-        values: prefetch,
-        today: |evidence| {
+pub const PARAMETERS: &[Openable] = openables! {
+    "num_workers" = "dataloader.num_workers" as Workers: "processes that load while the step trains";
+        values workers, today |evidence| evidence.workers().map(integer);
+    "prefetch_factor" = "dataloader.prefetch_factor" as Prefetch:
+        "batches in each worker's queue, for samples that take longer than usual";
+        values prefetch,
+        today |evidence| {
             let has_no_workers = evidence.workers() == Some(0);
             whole(evidence, "loader.prefetch_factor").or_else(|| has_no_workers.then_some(Value::Int(2)))
-        },
-    },
-    Openable {
-        name: "persistent_workers",
-        target: "dataloader.persistent_workers",
-        role: None,
-        why: "workers stay alive from epoch to epoch",
-        values: |_| only(true, FLAGS),
-        today: |evidence| flag(evidence, "loader.persistent_workers").or(Some(Value::Bool(false))),
-    },
-    Openable {
-        name: "pin_memory",
-        target: "dataloader.pin_memory",
-        role: None,
-        why: "copies to the GPU are direct, and can overlap with computing",
-        values: |evidence| only(evidence.is_gpu(), FLAGS),
-        today: |evidence| flag(evidence, "loader.pin_memory"),
-    },
-    Openable {
-        name: "threads",
-        target: "env.OMP_NUM_THREADS",
-        role: Some(Role::Threads),
-        why: "threads of one operation; fewer threads leave cores to the loader",
-        values: threads,
-        today: |evidence| whole(evidence, "threads"),
-    },
-    Openable {
-        name: "batch_size",
-        target: "dataloader.batch_size",
-        role: Some(Role::Batch),
-        why: "more samples share the fixed cost of a step; it changes the training, so check the learning rate",
-        values: batches,
-        today: |evidence| evidence.batch_size().map(integer),
-    },
-    Openable {
-        name: "precision",
-        target: "torch.precision",
-        role: Some(Role::Precision),
-        why: "tensor cores are many times as fast in half precision; losses are compared with full precision",
-        values: precisions,
-        today: |evidence| Some(Value::Text(evidence.precision()?.name().to_owned())),
-    },
-    Openable {
-        name: "compile",
-        target: "torch.compile",
-        role: None,
-        why: "fewer launches, and fused operations",
-        values: |evidence| {
+        };
+    "persistent_workers" = "dataloader.persistent_workers": "workers stay alive from epoch to epoch";
+        values |_| only(true, FLAGS),
+        today |evidence| flag(evidence, "loader.persistent_workers").or(Some(Value::Bool(false)));
+    "pin_memory" = "dataloader.pin_memory": "copies to the GPU are direct, and can overlap with computing";
+        values |evidence| only(evidence.is_gpu(), FLAGS), today |evidence| flag(evidence, "loader.pin_memory");
+    "threads" = "env.OMP_NUM_THREADS" as Threads: "threads of one operation; fewer threads leave cores to the loader";
+        values threads, today |evidence| whole(evidence, "threads");
+    "batch_size" = "dataloader.batch_size" as Batch:
+        "more samples share the fixed cost of a step; it changes the training, so check the learning rate";
+        values batches, today |evidence| evidence.batch_size().map(integer);
+    "precision" = "torch.precision" as Precision:
+        "tensor cores are many times as fast in half precision; losses are compared with full precision";
+        values precisions, today |evidence| Some(Value::Text(evidence.precision()?.name().to_owned()));
+    "compile" = "torch.compile": "fewer launches, and fused operations";
+        values |evidence| {
             let is_open = evidence.is_gpu() && evidence.flag("compiled") != Some(true);
             only(is_open, ["off", "default", "reduce-overhead"])
         },
-        today: |_| Some(Value::from("off")),
-    },
-    Openable {
-        name: "fused_optimizer",
-        target: "torch.fused_optimizer",
-        role: None,
-        why: "one kernel updates all weights",
-        values: |evidence| only(evidence.is_gpu() && evidence.flag("optimizer_fused") == Some(false), FLAGS),
-        today: |evidence| flag(evidence, "optimizer_fused"),
-    },
-    Openable {
-        name: "channels_last",
-        target: "torch.channels_last",
-        role: None,
-        why: "the fastest image layout for convolutions",
+        today |_| Some(Value::from("off"));
+    "fused_optimizer" = "torch.fused_optimizer": "one kernel updates all weights";
+        values |evidence| only(evidence.is_gpu() && evidence.flag("optimizer_fused") == Some(false), FLAGS),
+        today |evidence| flag(evidence, "optimizer_fused");
+    "channels_last" = "torch.channels_last": "the fastest image layout for convolutions";
         // Weights of four dimensions are convolutions.
-        values: |evidence| only(evidence.is_gpu() && evidence.flag("parameters_4d") == Some(true), FLAGS),
-        today: |_| Some(Value::Bool(false)),
-    },
-    Openable {
-        name: "sdpa",
-        target: "torch.sdpa",
-        role: None,
-        why: "an attention kernel that does not write the scores of all pairs to memory",
-        values: |evidence| only(evidence.is_gpu() && evidence.text("flash_attention") == Some("no"), ATTENTION),
-        today: |_| Some(Value::from(ATTENTION[0])),
-    },
-    Openable {
-        name: "checkpoint",
-        target: "torch.checkpoint",
-        role: None,
-        why: "activations are recomputed, which makes room for a larger batch",
-        values: |_| only(true, FLAGS),
-        today: |_| Some(Value::Bool(false)),
-    },
-    Openable {
-        name: "grad_accumulation",
-        target: "torch.grad_accumulation",
-        role: Some(Role::Pieces),
-        why: "a batch in pieces needs the memory of one piece, and exchanges gradients once",
-        values: |_| only(true, [1, 2, 4]),
-        today: |_| Some(Value::Int(1)),
-    },
-    Openable {
-        name: "bucket_cap_mb",
-        target: "ddp.bucket_cap_mb",
-        role: None,
-        why: "larger buckets need fewer exchanges, smaller buckets begin earlier",
-        values: |evidence| only(exchanges_by(evidence, "DistributedDataParallel"), [10, 25, 50, 100, 200]),
-        today: |evidence| whole(evidence, "ddp.bucket_cap_mb"),
-    },
-    Openable {
-        name: "gradient_as_bucket_view",
-        target: "ddp.gradient_as_bucket_view",
-        role: None,
-        why: "gradients are not copied into the buckets",
-        values: |evidence| only(exchanges_by(evidence, "DistributedDataParallel"), FLAGS),
-        today: |evidence| flag(evidence, "ddp.gradient_as_bucket_view"),
-    },
-    Openable {
-        name: "compression",
-        target: "ddp.compression",
-        role: None,
-        why: "half the bytes between ranks; losses are compared with full precision",
-        values: |evidence| {
+        values |evidence| only(evidence.is_gpu() && evidence.flag("parameters_4d") == Some(true), FLAGS),
+        today |_| Some(Value::Bool(false));
+    "sdpa" = "torch.sdpa": "an attention kernel that does not write the scores of all pairs to memory";
+        values |evidence| only(evidence.is_gpu() && evidence.text("flash_attention") == Some("no"), ATTENTION),
+        today |_| Some(Value::from(ATTENTION[0]));
+    "checkpoint" = "torch.checkpoint": "activations are recomputed, which makes room for a larger batch";
+        values |_| only(true, FLAGS), today |_| Some(Value::Bool(false));
+    "grad_accumulation" = "torch.grad_accumulation" as Pieces:
+        "a batch in pieces needs the memory of one piece, and exchanges gradients once";
+        values |_| only(true, [1, 2, 4]), today |_| Some(Value::Int(1));
+    "bucket_cap_mb" = "ddp.bucket_cap_mb": "larger buckets need fewer exchanges, smaller buckets begin earlier";
+        values |evidence| only(exchanges_by(evidence, "DistributedDataParallel"), [10, 25, 50, 100, 200]),
+        today |evidence| whole(evidence, "ddp.bucket_cap_mb");
+    "gradient_as_bucket_view" = "ddp.gradient_as_bucket_view": "gradients are not copied into the buckets";
+        values |evidence| only(exchanges_by(evidence, "DistributedDataParallel"), FLAGS),
+        today |evidence| flag(evidence, "ddp.gradient_as_bucket_view");
+    "compression" = "ddp.compression": "half the bytes between ranks; losses are compared with full precision";
+        values |evidence| {
             let is_known = matches!(evidence.text("ddp.compression"), Some("none" | "fp16" | "bf16"));
             only(is_known && exchanges_by(evidence, "DistributedDataParallel"), ["none", "bf16", "fp16"])
         },
-        today: |evidence| Some(Value::from(evidence.text("ddp.compression")?)),
-    },
-    Openable {
-        name: "reshard_after_forward",
-        target: "fsdp.reshard_after_forward",
-        role: None,
-        why: "weights are gathered once instead of twice; they then stay in memory",
-        values: |evidence| only(exchanges_by(evidence, "fully_shard"), [true, false]),
-        today: |evidence| flag(evidence, "fsdp.reshard_after_forward"),
-    },
-    Openable {
-        name: "prefetch_depth",
-        target: "fsdp.prefetch_depth",
-        role: None,
-        why: "weights of the next modules are gathered while this module computes",
-        values: |evidence| only(exchanges_by(evidence, "fully_shard"), [0, 1, 2, 3]),
-        today: |evidence| {
+        today |evidence| Some(Value::from(evidence.text("ddp.compression")?));
+    "reshard_after_forward" = "fsdp.reshard_after_forward":
+        "weights are gathered once instead of twice; they then stay in memory";
+        values |evidence| only(exchanges_by(evidence, "fully_shard"), [true, false]),
+        today |evidence| flag(evidence, "fsdp.reshard_after_forward");
+    "prefetch_depth" = "fsdp.prefetch_depth": "weights of the next modules are gathered while this module computes";
+        values |evidence| only(exchanges_by(evidence, "fully_shard"), [0, 1, 2, 3]),
+        today |evidence| {
             let depth = evidence.number("fsdp.prefetch_depth")?;
             if depth == 0.0 { Some(Value::Int(0)) } else { whole(evidence, "fsdp.prefetch_depth") }
-        },
-    },
-    Openable {
-        name: "sharding_strategy",
-        target: "fsdp.sharding_strategy",
-        role: None,
-        why: "less sharding needs less gathering and more memory",
-        values: |evidence| only(exchanges_by(evidence, "FullyShardedDataParallel"), ["FULL_SHARD", "SHARD_GRAD_OP"]),
-        today: |evidence| {
+        };
+    "sharding_strategy" = "fsdp.sharding_strategy": "less sharding needs less gathering and more memory";
+        values |evidence| only(exchanges_by(evidence, "FullyShardedDataParallel"), ["FULL_SHARD", "SHARD_GRAD_OP"]),
+        today |evidence| {
             let strategy = evidence.text("fsdp.sharding_strategy")?;
             ["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"]
                 .contains(&strategy)
                 .then(|| Value::from(strategy))
-        },
-    },
-    Openable {
-        name: "nccl_channels",
-        target: "nccl.channels",
-        role: None,
-        why: "more channels move more data at once, and take multiprocessors from computing",
-        values: |evidence| only(exchanges_by_nccl(evidence), [2, 4, 8, 16, 32]),
-        today: |_| None,
-    },
-    Openable {
-        name: "nccl_chunk_size",
-        target: "nccl.chunk_size",
-        role: None,
-        why: "larger chunks cost less overhead, smaller chunks keep more links busy",
-        values: |evidence| only(exchanges_by_nccl(evidence), [1 << 20, 1 << 22, 1 << 23, 1 << 24]),
-        today: |_| None,
-    },
-    Openable {
-        name: "allocator",
-        target: "torch.allocator",
-        role: None,
-        why: "growing segments leave less unused memory between tensors",
-        values: |evidence| only(evidence.is_gpu(), ["default", "expandable-segments"]),
-        today: |_| Some(Value::from("default")),
-    },
-];
+        };
+    "nccl_channels" = "nccl.channels": "more channels move more data at once, and take multiprocessors from computing";
+        values |evidence| only(exchanges_by_nccl(evidence), [2, 4, 8, 16, 32]), today |_| None;
+    "nccl_chunk_size" = "nccl.chunk_size": "larger chunks cost less overhead, smaller chunks keep more links busy";
+        values |evidence| only(exchanges_by_nccl(evidence), [1 << 20, 1 << 22, 1 << 23, 1 << 24]), today |_| None;
+    "allocator" = "torch.allocator": "growing segments leave less unused memory between tensors";
+        values |evidence| only(evidence.is_gpu(), ["default", "expandable-segments"]),
+        today |_| Some(Value::from("default"));
+};
 
 /// Returns the parameter of this name.
 pub fn openable(name: &str) -> Option<&'static Openable> {
@@ -298,13 +199,10 @@ impl Openable {
 
 fn whole(evidence: &Evidence, name: &str) -> Option<Value> {
     let number = evidence.number(name).filter(|number| number.fract() == 0.0 && (1.0..1e9).contains(number))?;
-    #[expect(clippy::cast_possible_truncation, reason = "checked to be in range")]
     Some(Value::Int(number as i64))
 }
 
-/// Returns the number of cores, rounded up.
 pub(super) fn cores(evidence: &Evidence) -> u32 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
     evidence.cores().map_or(4, |cores| cores.clamp(1.0, 1024.0).ceil() as u32)
 }
 

@@ -136,7 +136,6 @@ fn is_clear(verdict: &Verdict) -> bool {
     verdict.sureness >= Strength::Proof.weight() && verdict.top().is_some_and(|top| top.cause.kind == Kind::Bottleneck)
 }
 
-/// Returns the precision to compare with.
 fn other_precision(evidence: &Evidence) -> Result<Precision, &'static str> {
     let Some(capability) = evidence.around.compute_capability.filter(|_| evidence.is_gpu()) else {
         return Err("no GPU");

@@ -61,12 +61,10 @@ impl Job {
             .spent("optimizer", 0.08)
     }
 
-    /// Makes a healthy job on the CPU.
     pub(crate) fn cpu() -> Self {
         Self::healthy("cpu").host(Metric::CpuCores, 3.9)
     }
 
-    /// Makes a healthy job on a GPU.
     pub(crate) fn gpu() -> Self {
         let mut job = Self::healthy("cuda")
             .flag("loader.pin_memory", true)
@@ -99,12 +97,10 @@ impl Job {
         self.number("loader.workers", f64::from(workers))
     }
 
-    /// Sets the wall time and CPU time of a sample.
     pub(crate) fn item(self, wall: f64, cpu: f64) -> Self {
         self.number("loader.item_seconds", wall).number("loader.item_cpu_seconds", cpu)
     }
 
-    /// Sets the share of a step that waits for data.
     pub(crate) fn wait(self, share: f64) -> Self {
         self.phase("data_wait", share)
     }
@@ -119,7 +115,6 @@ impl Job {
     pub(crate) fn spent(mut self, phase: &str, share: f64) -> Self {
         let observed = &mut self.evidence.observed;
         let (step, timing) = (observed.timing.step_seconds.unwrap_or(1.0), &observed.timing);
-        #[expect(clippy::cast_precision_loss, reason = "a number of steps")]
         let steps_s = timing.steps as f64 * step;
         let account = observed.account.get_or_insert_with(|| {
             let phases = observed.phase_seconds.iter();
@@ -189,7 +184,6 @@ impl Job {
         self.ran(Differential::Replay, percent)
     }
 
-    /// Sets how many cores the replayed batches kept busy.
     pub(crate) fn replay_cpu(mut self, cores: f64) -> Self {
         for (which, ran) in &mut self.evidence.runs {
             if let (Differential::Replay, Ran::Measured(run)) = (which, ran) {
@@ -199,7 +193,6 @@ impl Job {
         self
     }
 
-    /// Sets the share of CPU time that other programs took.
     pub(crate) fn foreign(self, share: f64) -> Self {
         self.with(|job| job.machine.foreign_cpu_share = Some(share))
     }
@@ -209,7 +202,6 @@ impl Job {
         self
     }
 
-    /// Sets the rates of the loader alone, by workers.
     pub(crate) fn loader(mut self, rates: &[(u32, f64)]) -> Self {
         let facts: Facts =
             rates.iter().map(|(workers, rate)| (format!("loader_only.rate.{workers}"), Fact::Number(*rate))).collect();

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::evidence::{Around, Differential, Evidence, LOADER_RATES, Ran};
+use super::evidence::{Around, Differential, Evidence, Ran};
 use super::plan::{self, Allowed, Next};
 use super::starvation;
 use super::verdict::{Verdict, diagnose};
-use crate::model::{Config, Failure, Measurement, Outcome, Progress, Settings};
+use crate::model::{Config, Failure, Measurement, Outcome, Progress, Settings, fact::LOADER_RATE};
 use crate::probe::{Experiment, Job, Limits, Mode, ProbeError, Prober};
 
 /// An event of a running session.
@@ -203,12 +203,11 @@ impl Session<'_> {
 
 fn is_of_use(differential: Differential, measurement: &Measurement) -> bool {
     match differential {
-        Differential::LoaderOnly => !measurement.facts.numbered(LOADER_RATES).is_empty(),
+        Differential::LoaderOnly => !measurement.facts.numbered(LOADER_RATE).is_empty(),
         _ => measurement.throughput.is_some() || measurement.timing.step_seconds.is_some(),
     }
 }
 
-/// Returns the folder in which the dataset opens its files, if the job reported it.
 fn folder_of_data(evidence: &Evidence) -> Option<PathBuf> {
     let folder = PathBuf::from(evidence.text("files.path").filter(|path| !path.is_empty())?);
     let folder = if folder.is_file() { folder.parent()?.to_owned() } else { folder };

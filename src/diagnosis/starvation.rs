@@ -2,32 +2,29 @@
 //! data.
 
 use super::cause::{
-    Basis, Found, MODERATE, Strength, Threshold, Worth, saved_by, shown_share, shown_times, times_without,
+    Basis, Found, MODERATE, Strength, Worth, saved_by, shown_share, shown_times, thresholds, times_without,
 };
 use super::evidence::{Differential, Evidence, ratio};
 use crate::model::{Measurement, Metric};
 
-/// The smallest share of a step at which waiting for data counts.
-pub(super) static WAIT: Threshold = Threshold {
-    what: "share of a step that waits for data, at least",
-    value: MODERATE,
-    source: "TensorFlow's input-pipeline analyzer and the PyTorch profiler's plugin: 5% is moderate, 20% is high",
-};
-/// The smallest gain of replayed batches at which the loader counts as a limit.
-pub(super) static WITHOUT_LOADER: Threshold = Threshold {
-    what: "speed with replayed batches over the speed of the job, at least",
-    value: 1.0 + MODERATE,
-    source: "DS-Analyzer (VLDB 2021): synthetic data saves the prep stall; 5% is moderate for TensorFlow's input-pipeline analyzer",
-};
+thresholds! {
+    /// The smallest share of a step at which waiting for data counts.
+    WAIT = MODERATE => "share of a step that waits for data, at least",
+        "TensorFlow's input-pipeline analyzer and the PyTorch profiler's plugin: 5% is moderate, 20% is high";
+    /// The smallest gain of replayed batches at which the loader counts as a limit.
+    WITHOUT_LOADER = 1.0 + MODERATE => "speed with replayed batches over the speed of the job, at least",
+        "DS-Analyzer (VLDB 2021): synthetic data saves the prep stall; 5% is moderate for TensorFlow's input-pipeline analyzer";
+    /// The share of computing in a sample's time below which the sample mostly waits.
+    COMPUTES = 0.6 => "share of a sample's time in the dataset that is computing, at least (below it, the dataset waits)",
+        "own choice: between a dataset that only computes and a dataset that only waits, with room for waits for a CPU";
+    MORE_WORKERS = 1.2 => "gain in the speed of loading or of the job from more workers, at least",
+        "own choice: less may be the cost of a fork and a queue; Lightning warns below 2 workers (data_connector.py)";
+    CORES_FULL = 0.85 => "share of the cores that the job keeps busy, at least",
+        "own choice: beyond it another worker has no core to run on";
+}
 
 /// From this gain on, with replayed batches or a warm cache, data is clearly the limit. A round number.
 pub(super) const CLEAR: f64 = 1.5;
-/// The share of computing in a sample's time below which the sample mostly waits.
-pub(super) static COMPUTES: Threshold = Threshold {
-    what: "share of a sample's time in the dataset that is computing, at least (below it, the dataset waits)",
-    value: 0.6,
-    source: "own choice: between a dataset that only computes and a dataset that only waits, with room for waits for a CPU",
-};
 
 /// Returns the share of the time in which the device idles because data is missing. It comes from replayed batches if they were
 /// measured, else from the step's own report.
@@ -146,13 +143,11 @@ impl Starvation {
         }
     }
 
-    /// Returns true if a differential probe measured the worth.
     pub(super) fn is_measured(&self) -> bool {
         self.worth.basis == Basis::Measured
     }
 }
 
-/// Formats a number of workers: `1 worker`, `4 workers`.
 pub(super) fn shown_workers(workers: u32) -> String {
     if workers == 1 { "1 worker".to_owned() } else { format!("{workers} workers") }
 }
@@ -173,7 +168,6 @@ pub(super) fn scaling(evidence: &Evidence) -> Option<Scaling> {
     Some(Scaling { times: ratio(best, today)?, words })
 }
 
-/// The expected effect of a number of workers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Expected {
     pub(super) workers: u32,
@@ -257,17 +251,6 @@ pub(super) enum Scales {
     /// It does not grow although cores are idle: workers wait for each other.
     NotAtAll,
 }
-
-pub(super) static MORE_WORKERS: Threshold = Threshold {
-    what: "gain in the speed of loading or of the job from more workers, at least",
-    value: 1.2,
-    source: "own choice: less may be the cost of a fork and a queue; Lightning warns below 2 workers (data_connector.py)",
-};
-pub(super) static CORES_FULL: Threshold = Threshold {
-    what: "share of the cores that the job keeps busy, at least",
-    value: 0.85,
-    source: "own choice: beyond it another worker has no core to run on",
-};
 
 /// Returns how the loader alone scales, with a description; `None` if too few numbers of workers were tried, or if the result is unclear.
 pub(super) fn scales(evidence: &Evidence) -> Option<(Scales, String)> {

@@ -1,8 +1,7 @@
 //! Splits wall time by use: the time of a run into start, phases and rest, and the time of a probe.
 
 use std::collections::BTreeMap;
-use std::iter::Sum;
-use std::ops::{Add, AddAssign};
+use std::ops::AddAssign;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -94,28 +93,12 @@ impl Spent {
     }
 }
 
-impl Add for Spent {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            importing_s: self.importing_s + other.importing_s,
-            starting_s: self.starting_s + other.starting_s,
-            warming_up_s: self.warming_up_s + other.warming_up_s,
-            measuring_s: self.measuring_s + other.measuring_s,
-            ending_s: self.ending_s + other.ending_s,
-        }
-    }
-}
-
 impl AddAssign for Spent {
     fn add_assign(&mut self, other: Self) {
-        *self = *self + other;
-    }
-}
-
-impl Sum for Spent {
-    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
-        parts.fold(Self::default(), Add::add)
+        self.importing_s += other.importing_s;
+        self.starting_s += other.starting_s;
+        self.warming_up_s += other.warming_up_s;
+        self.measuring_s += other.measuring_s;
+        self.ending_s += other.ending_s;
     }
 }

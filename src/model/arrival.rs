@@ -38,26 +38,6 @@ pub fn fact_of_role(role: Role) -> Option<&'static str> {
     BY_ROLE.iter().find(|(known, _)| *known == role).map(|(_, fact)| *fact)
 }
 
-/// A setting that the step did not apply.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Mismatch {
-    /// The parameter.
-    pub parameter: String,
-    /// The value that it was set to.
-    pub set: Value,
-    /// The value that the step reports instead.
-    pub found: String,
-    /// The name of the fact that reports it.
-    pub fact: String,
-}
-
-impl std::fmt::Display for Mismatch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { parameter, set, found, fact } = self;
-        write!(f, "`{parameter}` was set to {set}, the script trains with {found} ({fact})")
-    }
-}
-
 /// Returns the settings that a job trained with, if gputune set only those in `set`. Each active parameter gets a value, which need
 /// not be one of its settings; [`AS_IT_IS`] if it is unknown.
 pub fn used(space: &Space, facts: &Facts, set: &Settings) -> Settings {
@@ -137,8 +117,8 @@ fn nearest_level(parameter: &Parameter, wanted: f64) -> Option<u32> {
     known.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(level, _)| level)
 }
 
-/// Finds the first setting that was provably not applied, because its fact reports another value.
-pub fn mismatch(space: &Space, settings: &Settings, measurement: &Measurement) -> Option<Mismatch> {
+/// Finds the first setting that was provably not applied, because its fact reports another value. Returns a sentence about it.
+pub fn mismatch(space: &Space, settings: &Settings, measurement: &Measurement) -> Option<String> {
     let facts = &measurement.facts;
     space.parameters().iter().find_map(|parameter| {
         let set = settings.get(parameter.name()).filter(|value| !value.is_as_it_is())?;
@@ -158,12 +138,8 @@ pub fn mismatch(space: &Space, settings: &Settings, measurement: &Measurement) -
             // The hook has already checked its own targets. For all other parameters, a matching name alone proves nothing.
             _ => return None,
         };
-        (!arrived).then(|| Mismatch {
-            parameter: parameter.name().to_owned(),
-            set: set.clone(),
-            found: fact.to_string(),
-            fact: name.to_owned(),
-        })
+        let parameter = parameter.name();
+        (!arrived).then(|| format!("`{parameter}` was set to {set}, the script trains with {fact} ({name})"))
     })
 }
 

@@ -11,46 +11,32 @@ pub use table::{FACTS, FactRow, KINDS_OF_FILES, Kind};
 
 /// The fact with the seconds that the process spent importing modules before its first step.
 pub const IMPORT_SECONDS: &str = "import_seconds";
-
 /// The fact that says who counts samples.
 pub const COUNTED_BY: &str = "samples.counted_by";
-
 /// The value of [`COUNTED_BY`] if only `samples_per_step` in the spec says how many samples a step has.
 pub const BY_SPEC: &str = "the spec";
-
 /// The fact that the script left training, with how long and where; gputune adds it.
 pub const LEFT_TRAINING: &str = "left_training";
-
 /// The fact that the script ended before enough was measured, with the remedy; gputune adds it.
 pub const ENDED_EARLY: &str = "ended_early";
-
 /// The prefix of the facts about recorded steps.
 pub const TRACE: &str = "trace.";
-
 /// The fact with the number of recorded steps.
 pub const TRACE_STEPS: &str = "trace.steps";
-
 /// The fact that says why no steps were recorded.
 pub const TRACE_ERROR: &str = "trace.error";
-
 /// The fact with the file of the recorded steps, relative to the folder of the search; gputune adds it.
 pub const TRACE_FILE: &str = "trace.file";
-
 /// The fact with the elements of the largest batch over the mean, if batches differ in size.
 pub const LARGEST_BATCH: &str = "batches.largest";
-
 /// The fact with the number of batches behind [`LARGEST_BATCH`].
 pub const READ_BATCHES: &str = "batches.compared";
-
 /// The fact with the reason why the loader cannot be read ahead of training.
 pub const NOT_READ: &str = "batches.not_read";
-
 /// The fact that a step trained on the largest batch of the loader.
 pub const TRAINED_LARGEST: &str = "batches.trained";
-
 /// The fact with the peak device memory of that step, in bytes.
 pub const LARGEST_PEAK: &str = "batches.peak_bytes";
-
 /// The prefix of the facts with the loader's rates, before the number of workers.
 pub const LOADER_RATE: &str = "loader_only.rate.";
 
@@ -165,23 +151,7 @@ impl<N: Into<String>> FromIterator<(N, Fact)> for Facts {
     }
 }
 
-impl From<f64> for Fact {
-    fn from(number: f64) -> Self {
-        Self::Number(number)
-    }
-}
-
-impl From<bool> for Fact {
-    fn from(flag: bool) -> Self {
-        Self::Flag(flag)
-    }
-}
-
-impl From<&str> for Fact {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
-}
+from!(Fact: f64 => Number, bool => Flag, &str => Text);
 
 /// Splits a name such as `rank3.loader.workers` into the rank and the rest.
 fn rank_and_name(full: &str) -> (u32, &str) {

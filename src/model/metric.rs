@@ -112,7 +112,6 @@ pub struct GpuUse {
     pub absent: Vec<String>,
 }
 
-/// One number taken over several GPUs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Together {
     pub(crate) mean: f64,

@@ -4,6 +4,34 @@
 //! Start with [`space`] (the configs to try), then [`outcome`] and `measurement` (the result of a probe) and
 //! [`objective`] (which of two results is better). A metric or a fact is a row in a table: [`metric`], [`fact`].
 
+/// Makes conversions into the variants of an enum.
+macro_rules! from {
+    ($enum:ident: $($type:ty => $variant:ident),*) => {
+        $(impl From<$type> for $enum {
+            fn from(value: $type) -> Self {
+                Self::$variant(value.into())
+            }
+        })*
+    };
+}
+
+/// Makes an enum from rows: the variant, its words in the output, and its meaning.
+macro_rules! worded {
+    ($(#[$meta:meta])* pub enum $enum:ident { $($variant:ident = $words:literal: $meaning:literal;)* }) => {
+        $(#[$meta])*
+        pub enum $enum {
+            $(#[doc = $meaning] $variant,)*
+        }
+
+        impl std::fmt::Display for $enum {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(match self { $(Self::$variant => $words),* })
+            }
+        }
+    };
+}
+pub(crate) use worded;
+
 mod account;
 pub mod arrival;
 pub mod event;

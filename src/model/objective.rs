@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::outcome::{Estimate, Measurement, Memory, Outcome};
 use crate::model::quantity::{self, RunLength};
 use crate::model::space::Config;
-use crate::model::trial::{History, Trial};
+use crate::model::trial::History;
 use weighing::{Scalarised, Weighted};
 
 pub use goal::{COST, Constraint, ConstraintError, Direction, Goal, Headroom, Price};
@@ -30,6 +30,7 @@ pub enum OnTie {
 
 /// The definition of a better measurement and of a feasible measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[must_use]
 pub struct Objective {
     kind: Kind,
     price: Option<Price>,
@@ -180,14 +181,12 @@ impl Objective {
     }
 
     /// Adds a bound on a metric.
-    #[must_use]
     pub fn constraint(mut self, constraint: Constraint) -> Self {
         self.constraints.push(constraint);
         self
     }
 
     /// Sets the device memory that must stay free.
-    #[must_use]
     pub fn memory_headroom(mut self, headroom: Headroom) -> Self {
         self.memory_headroom = headroom;
         self
@@ -199,14 +198,12 @@ impl Objective {
     }
 
     /// Sets the rule that picks a config among several within the noise.
-    #[must_use]
     pub fn on_tie(mut self, on_tie: OnTie) -> Self {
         self.on_tie = on_tie;
         self
     }
 
     /// Sets the length of the whole training, for which reports state the time. Without it, the script's own length counts.
-    #[must_use]
     pub fn run_length(mut self, length: RunLength) -> Self {
         self.run_length = Some(length);
         self
@@ -218,7 +215,6 @@ impl Objective {
     }
 
     /// Sets the price of an hour; without a price there is no [`COST`].
-    #[must_use]
     pub fn price(mut self, price: Price) -> Self {
         self.price = Some(price);
         self
@@ -296,26 +292,16 @@ impl Objective {
         Cow::Owned(Self { kind: Kind::Scalarised(scalarised), ..self.clone() })
     }
 
-    /// Makes the scores of a weighted product relative to a measurement; the order of configs does not change.
-    #[must_use]
-    pub fn relative_to(mut self, measurement: &Measurement) -> Self {
-        let numbers = self.numbers(measurement);
-        if let (Kind::Weighted(weighted), Ok(numbers)) = (&mut self.kind, numbers) {
-            weighted.reference = Some(numbers.iter().map(|number| number.value).collect());
+    /// Makes the scores of a weighted product relative to the first feasible trial of the baseline, or else to the first feasible
+    /// trial of all. The order of configs does not change.
+    pub fn relative_to_first(mut self, history: &History, baseline: Option<&Config>) -> Self {
+        let of_baseline = || history.of(baseline?).find_map(|trial| self.numbers_of(&trial.outcome));
+        let of_all = || history.searched().find_map(|trial| self.numbers_of(&trial.outcome));
+        let numbers = of_baseline().or_else(of_all);
+        if let (Kind::Weighted(weighted), Some(numbers)) = (&mut self.kind, numbers) {
+            weighted.reference = Some(numbers);
         }
         self
-    }
-
-    /// Makes scores relative to the first feasible trial of the baseline, or else to the first feasible trial of all.
-    #[must_use]
-    pub fn relative_to_first(self, history: &History, baseline: Option<&Config>) -> Self {
-        let is_feasible = |trial: &&Trial| self.score_of(&trial.outcome).is_some();
-        let of_baseline = baseline.and_then(|config| history.of(config).find(is_feasible));
-        let first = || history.searched().find(is_feasible);
-        match of_baseline.or_else(first).and_then(|trial| trial.outcome.measurement()) {
-            Some(measurement) => self.relative_to(measurement),
-            None => self,
-        }
     }
 
     /// Appends the weighting to the reason for a proposal, if the objective is one of several weightings.

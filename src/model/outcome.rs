@@ -8,25 +8,14 @@ pub use super::measurement::{
 };
 pub use super::metric::Estimate;
 
-/// The kind of memory that ran out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Memory {
-    /// The memory of the GPU, or of the CPU if that is the device.
-    Device,
-    /// The machine's main memory.
-    Host,
-    /// Shared memory (`/dev/shm`), through which data workers hand over batches.
-    Shared,
-}
-
-impl std::fmt::Display for Memory {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Device => "device",
-            Self::Host => "host",
-            Self::Shared => "shared",
-        })
+worded! {
+    /// The kind of memory that ran out.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Memory {
+        Device = "device": "The memory of the GPU, or of the CPU if that is the device.";
+        Host = "host": "The machine's main memory.";
+        Shared = "shared": "Shared memory (`/dev/shm`), through which data workers hand over batches.";
     }
 }
 

@@ -13,32 +13,21 @@ use crate::model::metric::Estimate;
 use crate::model::outcome::Outcome;
 use crate::model::space::{Config, LocateError, Settings, Space, Value};
 
-/// The reason why a config was probed; it determines how carefully.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Purpose {
-    /// The user runs this config today.
-    Baseline,
-    /// The strategy proposed this config.
-    Search,
-    /// The config was probed before, and is re-measured next to other configs.
-    Round,
+worded! {
+    /// The reason why a config was probed; it determines how carefully.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Purpose {
+        Baseline = "baseline": "The user runs this config today.";
+        Search = "search": "The strategy proposed this config.";
+        Round = "round": "The config was probed before, and is re-measured next to other configs.";
+    }
 }
 
 impl Purpose {
     /// Returns true if the probe repeats a known config instead of trying a new config.
     pub fn is_repeated(self) -> bool {
         self == Self::Round
-    }
-}
-
-impl fmt::Display for Purpose {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Baseline => f.write_str("baseline"),
-            Self::Search => f.write_str("search"),
-            Self::Round => f.write_str("round"),
-        }
     }
 }
 
@@ -74,7 +63,11 @@ impl Slot {
 
     /// Returns its CPUs in the kernel's format: `0-3,8`.
     pub fn processors(&self) -> String {
-        listed(&self.cores)
+        let shown = |range: &[u32]| match range {
+            [first, .., last] => format!("{first}-{last}"),
+            other => other.iter().map(u32::to_string).collect(),
+        };
+        self.cores.chunk_by(|a, b| a.checked_add(1) == Some(*b)).map(shown).collect::<Vec<_>>().join(",")
     }
 
     /// Formats the GPU and CPU counts, such as `1 GPU, 4 CPUs`.
@@ -93,15 +86,6 @@ impl fmt::Display for Slot {
         let parts: Vec<String> = gpus.chain(cores).collect();
         if parts.is_empty() { Ok(()) } else { write!(f, " ({})", parts.join(", ")) }
     }
-}
-
-/// Formats numbers as the kernel lists CPUs: `0-3,8`.
-fn listed(numbers: &[u32]) -> String {
-    let shown = |range: &[u32]| match range {
-        [first, .., last] => format!("{first}-{last}"),
-        other => other.iter().map(u32::to_string).collect(),
-    };
-    numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b)).map(shown).collect::<Vec<_>>().join(",")
 }
 
 /// A config with its outcome and number.

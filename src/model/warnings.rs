@@ -23,7 +23,6 @@ impl Measurement {
         found.chain(surplus).chain(self.exhaustion(run_seconds, goes_on)).chain(self.trend_words()).collect()
     }
 
-    /// Returns a sentence about steps that become steadily slower or faster.
     fn trend_words(&self) -> Option<String> {
         let trend = self.timing.trend?;
         let (times, how) = if trend > 1.0 { (trend, "slower") } else { (1.0 / trend, "faster") };
@@ -146,7 +145,6 @@ impl Measurement {
     }
 }
 
-/// Returns a growth and its limit in words.
 fn growth_words(growth: &Growth, step_seconds: Option<f64>) -> String {
     let seconds = growth.seconds_left();
     // A cast from `f64` to `u64` saturates.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{History, Trial};
+use crate::model::{History, Trial, worded};
 use crate::probe::stats::median;
 
 /// The limits on the cost of a search.
@@ -36,47 +36,27 @@ impl Default for Budget {
     }
 }
 
-/// Why a search ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum StopReason {
-    /// All probes of the budget are done.
-    ProbesSpent,
-    /// Another probe would not have fitted into the time limit.
-    TimeSpent,
-    /// Another probe would not have fitted into the limit of GPU time.
-    GpuTimeSpent,
-    /// Another probe would not have fitted into the rest of the allocation.
-    AllocationEnds,
-    /// Every config has been probed or ruled out.
-    SpaceExhausted,
-    /// No further config was found, and it is not known whether the rules leave any.
-    NothingFound,
-    /// Further probes are expected to gain less than the budget asks.
-    LittleToGain,
-    /// Further probes are expected to gain as much as the budget asks, but each less than measurements can distinguish.
-    GainWithinNoise,
-    /// Someone stopped it.
-    Interrupted,
-    /// It has not ended: probes are still run.
-    Running,
-}
-
-impl std::fmt::Display for StopReason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::ProbesSpent => "all probes of its budget were run",
-            Self::TimeSpent => "no time is left for another",
-            Self::GpuTimeSpent => "no GPU time is left for another",
-            Self::AllocationEnds => "the allocation ends; the same command goes on in another one",
-            Self::SpaceExhausted => "every config was probed or ruled out",
-            Self::NothingFound => "no further config was found; whether the rules leave one is not known",
-            Self::GainWithinNoise => "another probe is expected to gain less than the noise",
-            Self::LittleToGain => "another probe is expected to gain too little",
-            Self::Interrupted => "interrupted",
-            Self::Running => "still running",
-        })
+worded! {
+    /// Why a search ended.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum StopReason {
+        ProbesSpent = "all probes of its budget were run": "All probes of the budget are done.";
+        TimeSpent = "no time is left for another": "Another probe would not have fitted into the time limit.";
+        GpuTimeSpent = "no GPU time is left for another":
+            "Another probe would not have fitted into the limit of GPU time.";
+        AllocationEnds = "the allocation ends; the same command goes on in another one":
+            "Another probe would not have fitted into the rest of the allocation.";
+        SpaceExhausted = "every config was probed or ruled out": "Every config has been probed or ruled out.";
+        NothingFound = "no further config was found; whether the rules leave one is not known":
+            "No further config was found, and it is not known whether the rules leave any.";
+        LittleToGain = "another probe is expected to gain too little":
+            "Further probes are expected to gain less than the budget asks.";
+        GainWithinNoise = "another probe is expected to gain less than the noise":
+            "Further probes are expected to gain as much as the budget asks, but each less than measurements can distinguish.";
+        Interrupted = "interrupted": "Someone stopped it.";
+        Running = "still running": "It has not ended: probes are still run.";
     }
 }
 
@@ -89,7 +69,6 @@ impl Budget {
         self.time.saturating_sub((self.time / SHARE).min(LONGEST_END))
     }
 
-    /// Limits the reserve to half of the time, so that the search gets at least half.
     fn at_most_half(&self, reserve: Duration) -> Duration {
         reserve.min(self.time / 2)
     }

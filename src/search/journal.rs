@@ -339,7 +339,6 @@ mod tests {
         Journal::open(path, &header("a"), &space())
     }
 
-    /// Opens a journal, and records the trials of these numbers.
     pub(super) fn journal(path: &Path, numbers: &[u32]) -> Journal {
         let (mut journal, _) = reopened(path).unwrap();
         numbers.iter().for_each(|&number| journal.record(&trial(number), &space(), None, None).unwrap());

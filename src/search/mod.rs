@@ -33,7 +33,6 @@ mod tests {
     };
     use crate::search::strategy::{View, strategy};
 
-    /// A space with one parameter, `x`.
     pub(super) fn numbers(first: i64, last: i64) -> Space {
         Space::new([Parameter::range("x", first, last, 1)]).unwrap()
     }
@@ -61,7 +60,6 @@ mod tests {
         history
     }
 
-    /// Probes what a strategy proposes.
     pub(super) fn searched(
         name: &str,
         space: &Space,

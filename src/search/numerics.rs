@@ -8,6 +8,7 @@ pub(crate) const FEWEST: usize = 4;
 
 /// The settings that change the numerical results, with their values in full precision.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[must_use]
 pub struct FullPrecision {
     /// The parameters that change the numerical results, each with its value in full precision.
     reference: Vec<(String, Value)>,
@@ -24,14 +25,12 @@ impl FullPrecision {
 
     /// Adds parameters that change neither the results nor the data, such as pinned memory. Configs that differ only in these
     /// parameters have the same losses.
-    #[must_use]
     pub fn neutral(mut self, names: impl IntoIterator<Item = String>) -> Self {
         self.neutral.extend(names);
         self
     }
 
     /// Adds the parameters of a space that state their value in full precision. These statements take precedence.
-    #[must_use]
     pub fn with_space(mut self, space: &Space) -> Self {
         for parameter in space.parameters() {
             if let Some(value) = parameter.in_full_precision() {
@@ -63,7 +62,6 @@ impl FullPrecision {
     }
 }
 
-/// Compares losses with the losses in full precision.
 pub(crate) fn compared(losses: &[f64], reference: Vec<f64>) -> Numerics {
     let drift = drift(losses, &reference);
     let not_compared = drift.is_none().then(|| "too few losses were reported".to_owned());
@@ -104,13 +102,12 @@ mod tests {
     use crate::model::{Expression, Parameter};
 
     fn space() -> Space {
-        Space::builder()
-            .parameter(Parameter::values("precision", ["bf16", "fp16"]))
-            .parameter(Parameter::values("scaler", [true]).when(Expression::parse("precision == 'fp16'").unwrap()))
-            .parameter(Parameter::values("pin", [false, true]))
-            .derive("half", Expression::parse("precision != 'fp32'").unwrap())
-            .build()
-            .unwrap()
+        let parameters = [
+            Parameter::values("precision", ["bf16", "fp16"]),
+            Parameter::values("scaler", [true]).when(Expression::parse("precision == 'fp16'").unwrap()),
+            Parameter::values("pin", [false, true]),
+        ];
+        Space::built(parameters, &[("half", "precision != 'fp32'")], &[]).unwrap()
     }
 
     #[test]
@@ -130,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn rounding_is_no_drift_and_a_wrong_loss_is() {
+    fn rounding_is_no_drift_a_wrong_loss_is_and_too_little_says_nothing() {
         let reference: Vec<f64> = (0..16).map(|step| 2.3 - 0.05 * f64::from(step)).collect();
         let off = |share: f64| reference.iter().map(|loss| loss * (1.0 + share)).collect::<Vec<_>>();
         assert!(drift(&off(0.004), &reference).unwrap() < 0.01);
@@ -138,10 +135,6 @@ mod tests {
         assert_eq!(drift(&reference, &reference), Some(0.0));
         let near_zero = [1.0, 0.1, 1e-4, 1e-6];
         assert!(drift(&[1.0, 0.1, 2e-4, 3e-6], &near_zero).unwrap() < 0.01);
-    }
-
-    #[test]
-    fn what_is_no_number_is_far_off_and_too_little_says_nothing() {
         assert_eq!(drift(&[1.0, f64::NAN, 1.0, 1.0], &[1.0; 4]), Some(f64::INFINITY));
         assert_eq!(drift(&[1.0; 3], &[1.0; 3]), None);
         assert_eq!(drift(&[1.0; 4], &[f64::NAN; 4]), None);

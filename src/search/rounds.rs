@@ -202,7 +202,6 @@ fn is_beyond_load(a: &[Run], b: &[Run]) -> bool {
     slowest.zip(fastest).is_some_and(|(slowest, fastest)| slowest - fastest > LOAD.ln())
 }
 
-/// Returns the lowest difference over all rounds that have both configs.
 pub(crate) fn lowest_difference(a: &[Run], b: &[Run]) -> Option<f64> {
     paired(a, b).map(|(a, b)| a.value - b.value).min_by(f64::total_cmp)
 }
@@ -255,7 +254,6 @@ pub(crate) enum Scale {
 const EPOCHS_KNOWN: f64 = 0.2;
 
 impl Scale {
-    /// Returns the scale that suits all values.
     pub(crate) fn of(mut values: impl Iterator<Item = f64>) -> Self {
         if values.all(|value| value > 0.0) { Self::Ratio } else { Self::Difference }
     }

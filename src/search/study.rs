@@ -198,7 +198,6 @@ impl Study {
         choice::choose(self, &self.ranking())
     }
 
-    /// Returns the results of rounds, to choose the configs of the next round.
     pub(crate) fn race(&self) -> Race {
         Race::of(self)
     }

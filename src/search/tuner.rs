@@ -91,6 +91,7 @@ pub enum TuneError {
 /// assert_eq!(study.settings(&best.winner.config).line(), "batch_size=32");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[must_use]
 pub struct Tuner<'p> {
     setup: Setup,
     probers: Probers<'p>,
@@ -226,7 +227,6 @@ impl<'p> Tuner<'p> {
     }
 
     /// Sets a strategy of the caller's own.
-    #[must_use]
     pub fn with_strategy(mut self, strategy: impl Strategy + 'static) -> Self {
         self.strategy = Box::new(strategy);
         self
@@ -254,7 +254,6 @@ impl<'p> Tuner<'p> {
 
     /// Takes a measurement of the unmodified job, and the time that it took, for the baseline's first. A search that goes on has one
     /// already, and leaves it out.
-    #[must_use]
     pub fn baseline_measured(mut self, measured: (Measurement, Duration)) -> Self {
         self.measured = Some(measured);
         self
@@ -262,7 +261,6 @@ impl<'p> Tuner<'p> {
 
     /// Runs the unmodified job for a moment before a new search. A difference between a stated [baseline](Self::baseline) and the
     /// job is [reported](Event::BaselineDiffers).
-    #[must_use]
     pub fn check_stated_baseline(mut self) -> Self {
         self.checks_stated_baseline = true;
         self
@@ -270,7 +268,6 @@ impl<'p> Tuner<'p> {
 
     /// Lets further slots join the search. The search calls `next` all the time while probes run, so `next` must not wait. A search
     /// whose last slot is gone waits ten minutes for another slot. Only a search made [with slots](Self::with_slots) calls `next`.
-    #[must_use]
     pub fn arrivals(mut self, next: impl FnMut() -> Option<Arrival<'p>> + 'p) -> Self {
         self.arrivals = Some(Arrivals::from(Box::new(next)));
         self
@@ -298,14 +295,12 @@ impl<'p> Tuner<'p> {
     /// assert_eq!(large.settings(&large.history.trials()[0].config).line(), "batch_size=32");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
     pub fn warm_start(mut self, study: EarlierStudy) -> Self {
         self.warm_start.push(study);
         self
     }
 
     /// Keeps trials in a journal, and continues after its recovered trials.
-    #[must_use]
     pub fn journal(mut self, journal: Journal, recovered: Recovered) -> Self {
         (self.journal, self.recovered) = (Some(journal), recovered);
         self
@@ -342,7 +337,10 @@ impl<'p> Tuner<'p> {
         }
         let seen = |study: &EarlierStudy| study.seen_from(&setup.space, &setup.objective);
         let warm_start: Vec<Earlier> = self.warm_start.iter().map(seen).collect::<Result<_, _>>()?;
-        warm_start.iter().for_each(|study| on_event(announced(study, &setup.space)));
+        for study in &warm_start {
+            let (place, trials, in_common) = (study.place(), study.trials(), study.in_common());
+            on_event(Event::WarmStart { place, trials, in_common, parameters: setup.space.parameters().len() });
+        }
         let Recovered { trials, expected_gains, healed, last_number, changes, older } = self.recovered;
         if !changes.is_empty() {
             on_event(Event::NewEra { differences: &changes, trials: older.trials });
@@ -395,7 +393,6 @@ macro_rules! setters {
         impl Tuner<'_> {
             $(
                 $(#[doc = $doc])*
-                #[must_use]
                 pub fn $name(mut self, $value: $type) -> Self {
                     self.$($field).+ = $value;
                     self
@@ -440,10 +437,4 @@ setters! {
     allocation(allocation: Option<Allocation>) => setup.allocation;
     /// Sets how many GPUs a probe has whose slot names none; it counts for [`Budget::gpu_time`].
     whole_gpus(gpus: u32) => setup.whole_gpus;
-}
-
-/// Returns the event that announces an earlier study.
-fn announced<'e>(study: &'e Earlier, space: &Space) -> Event<'e> {
-    let (place, trials, in_common) = (study.place(), study.trials(), study.in_common());
-    Event::WarmStart { place, trials, in_common, parameters: space.parameters().len() }
 }

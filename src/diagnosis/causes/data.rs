@@ -1,8 +1,7 @@
 //! Causes for a step that waits for data: the reasons why data is late.
 
 use super::super::cause::{
-    Basis, Cause, Cure, Found, Kind, LARGE, MODERATE, Scope, Strength, Threshold, Worth, saved_by, shown_share,
-    shown_times,
+    Basis, Found, LARGE, MODERATE, Strength, Worth, causes, saved_by, shown_share, shown_times, thresholds,
 };
 use super::super::evidence::{Differential, Evidence, Gain, ratio};
 use super::super::starvation::{
@@ -16,21 +15,14 @@ use crate::model::{
     quantity::{show_bytes, show_seconds},
 };
 
-pub(super) static IO_PRESSURE: Threshold = Threshold {
-    what: "share of the time in which some task waited for storage, at least",
-    value: 0.1,
-    source: "PSI io `some` over 10% (kernel documentation, accounting/psi.rst)",
-};
-pub(super) static COLD: Threshold = Threshold {
-    what: "slowdown with a cold cache, at least",
-    value: 1.0 + MODERATE,
-    source: "DS-Analyzer (Mohan et al., VLDB 2021): a warm cache saves the fetch stall",
-};
-pub(super) static SMALL_FILES: Threshold = Threshold {
-    what: "mean size of a file in bytes, at most, to call files small",
-    value: 262_144.0,
-    source: "own choice: opening a smaller file costs as much as reading it on network file systems and disks",
-};
+thresholds! {
+    IO_PRESSURE = 0.1 => "share of the time in which some task waited for storage, at least",
+        "PSI io `some` over 10% (kernel documentation, accounting/psi.rst)";
+    COLD = 1.0 + MODERATE => "slowdown with a cold cache, at least",
+        "DS-Analyzer (Mohan et al., VLDB 2021): a warm cache saves the fetch stall";
+    SMALL_FILES = 262_144.0 => "mean size of a file in bytes, at most, to call files small",
+        "own choice: opening a smaller file costs as much as reading it on network file systems and disks";
+}
 
 fn reads_images(evidence: &Evidence) -> bool {
     evidence.text("files.kind") == Some("images")
@@ -45,98 +37,56 @@ fn reads_files(evidence: &Evidence) -> bool {
     evidence.text("files.kind").is_some_and(|kind| kind != "none")
 }
 
-pub(super) static CAUSES: [Cause; 3] = [
-    Cause {
-        name: "cpu_preprocessing",
-        title: "data starvation: preprocessing on the CPU",
-        about: "Decoding and augmenting samples is slower than training on them.",
-        signature: "the dataset computes; the cores are busy; more workers help until the cores are full",
-        thresholds: &[&WAIT, &WITHOUT_LOADER, &COMPUTES, &CORES_FULL],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: cpu_preprocessing,
-        opens: &["num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "threads"],
-        cures: &[
-            Cure {
-                what: "move collate_fn's work on each sample into the dataset, or do it once for the whole batch",
-                why: "making the batch takes most of the time",
-                applies: |evidence| evidence.item_wall().is_some_and(|wall| evidence.collate_each().0 >= wall / 2.0),
-            },
-            Cure::always(
-                "decode and augment once, and store arrays or images in their final size",
-                "each epoch repeats this work, and the cores are full",
-            ),
-            Cure {
-                what: "decode and augment on the GPU (NVIDIA DALI, torchvision.io.decode_jpeg on CUDA, torchvision.transforms.v2)",
-                why: "a GPU decodes images faster than the CPU cores that belong to it",
-                applies: |evidence| evidence.is_gpu() && reads_images(evidence),
-            },
-            Cure {
-                what: "use a faster decoder (Pillow-SIMD, libjpeg-turbo, torchvision.io)",
-                why: "the cores are full, so only cheaper work helps",
-                applies: reads_images,
-            },
-        ],
-    },
-    Cause {
-        name: "storage",
-        title: "data starvation: storage or network",
-        about: "Reading samples from storage or the network is slower than training on them.",
-        signature: "the dataset waits; storage is read; a cold page cache makes it slower",
-        thresholds: &[&WAIT, &WITHOUT_LOADER, &COMPUTES, &IO_PRESSURE, &COLD, &SMALL_FILES],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: storage,
-        opens: &["num_workers", "prefetch_factor", "persistent_workers"],
-        cures: &[
-            Cure {
-                what: "pack the samples into sharded files (tar for WebDataset, TFRecord, Parquet) and read them in order",
-                why: "opening a small file costs a round trip, and disk or server are full of them",
-                applies: reads_small_files,
-            },
-            Cure {
-                what: "store the HDF5 file in chunks of one sample, or of one batch that is read in order",
-                why: "HDF5 reads and decompresses a whole chunk for each sample, with one thread per process",
-                applies: |evidence| evidence.text("files.kind") == Some("hdf5"),
-            },
-            Cure {
-                what: "read each shard from start to end, and shuffle in a buffer",
-                why: "sharded files are fast only in order",
-                applies: |evidence| matches!(evidence.text("files.kind"), Some("tfrecord" | "webdataset" | "parquet")),
-            },
-            Cure::always(
-                "copy the data to a local NVMe disk or into memory before the run",
-                "the storage device is the limit",
-            ),
-            Cure {
-                what: "store smaller samples (smaller images, better compression, half precision)",
-                why: "this reads fewer bytes",
-                applies: |evidence| !reads_small_files(evidence),
-            },
-        ],
-    },
-    Cause {
-        name: "single_threaded_loader",
-        title: "data starvation: a single-threaded loader",
-        about: "The training process loads its own samples, so loading and training alternate.",
-        signature: "no workers; with workers the job should be faster",
-        thresholds: &[&WAIT, &WITHOUT_LOADER, &MORE_WORKERS],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: single_threaded_loader,
-        opens: &["num_workers", "prefetch_factor", "persistent_workers", "pin_memory"],
-        cures: &[],
-    },
-];
+causes! {
+    cpu_preprocessing (Bottleneck, Any): "data starvation: preprocessing on the CPU";
+        about "Decoding and augmenting samples is slower than training on them.";
+        signature "the dataset computes; the cores are busy; more workers help until the cores are full";
+        thresholds [WAIT, WITHOUT_LOADER, COMPUTES, CORES_FULL];
+        opens ["num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "threads"];
+        cures {
+            "move collate_fn's work on each sample into the dataset, or do it once for the whole batch":
+                "making the batch takes most of the time",
+                if |evidence| evidence.item_wall().is_some_and(|wall| evidence.collate_each().0 >= wall / 2.0);
+            "decode and augment once, and store arrays or images in their final size":
+                "each epoch repeats this work, and the cores are full";
+            "decode and augment on the GPU (NVIDIA DALI, torchvision.io.decode_jpeg on CUDA, torchvision.transforms.v2)":
+                "a GPU decodes images faster than the CPU cores that belong to it",
+                if |evidence| evidence.is_gpu() && reads_images(evidence);
+            "use a faster decoder (Pillow-SIMD, libjpeg-turbo, torchvision.io)":
+                "the cores are full, so only cheaper work helps", if reads_images;
+        }
 
-/// Describes the files, if the dataset opens any.
+    storage (Bottleneck, Any): "data starvation: storage or network";
+        about "Reading samples from storage or the network is slower than training on them.";
+        signature "the dataset waits; storage is read; a cold page cache makes it slower";
+        thresholds [WAIT, WITHOUT_LOADER, COMPUTES, IO_PRESSURE, COLD, SMALL_FILES];
+        opens ["num_workers", "prefetch_factor", "persistent_workers"];
+        cures {
+            "pack the samples into sharded files (tar for WebDataset, TFRecord, Parquet) and read them in order":
+                "opening a small file costs a round trip, and disk or server are full of them", if reads_small_files;
+            "store the HDF5 file in chunks of one sample, or of one batch that is read in order":
+                "HDF5 reads and decompresses a whole chunk for each sample, with one thread per process",
+                if |evidence| evidence.text("files.kind") == Some("hdf5");
+            "read each shard from start to end, and shuffle in a buffer":
+                "sharded files are fast only in order",
+                if |evidence| matches!(evidence.text("files.kind"), Some("tfrecord" | "webdataset" | "parquet"));
+            "copy the data to a local NVMe disk or into memory before the run":
+                "the storage device is the limit";
+            "store smaller samples (smaller images, better compression, half precision)":
+                "this reads fewer bytes", if |evidence| !reads_small_files(evidence);
+        }
+
+    single_threaded_loader (Bottleneck, Any): "data starvation: a single-threaded loader";
+        about "The training process loads its own samples, so loading and training alternate.";
+        signature "no workers; with workers the job should be faster";
+        thresholds [WAIT, WITHOUT_LOADER, MORE_WORKERS];
+        opens ["num_workers", "prefetch_factor", "persistent_workers", "pin_memory"];
+        cures {}
+}
+
 fn files(evidence: &Evidence) -> Option<String> {
     let opened = evidence.number("files.opened_per_sample").filter(|files| *files > 0.0)?;
-    let size = evidence.number("files.mean_bytes").map(|bytes| {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be a size")]
-        let bytes = bytes.min(1e18) as u64;
-        format!(" of {}", show_bytes(bytes))
-    });
+    let size = evidence.number("files.mean_bytes").map(|bytes| format!(" of {}", show_bytes(bytes.min(1e18) as u64)));
     let kind = evidence.text("files.kind").filter(|kind| *kind != "other").map(|kind| format!(" ({kind})"));
     Some(format!("{opened:.2} files{} opened for each sample{}", size.unwrap_or_default(), kind.unwrap_or_default()))
 }

@@ -1,8 +1,6 @@
 //! Causes in the device itself: kernel launches, memory bandwidth, precisions, arithmetic, clocks.
 
-use super::super::cause::{
-    Cause, Cure, Found, Kind, Scope, Strength, Threshold, Worth, shown_share, shown_times, times_without,
-};
+use super::super::cause::{Found, Strength, Worth, causes, shown_share, shown_times, thresholds, times_without};
 use super::super::evidence::{Differential, Evidence, Gain, MOSTLY_FIXED};
 use super::super::starvation::{CLEAR, WAIT, WITHOUT_LOADER};
 use super::host::synchronising_calls;
@@ -11,153 +9,91 @@ use super::ranks::EXPOSED;
 use super::tenants::gain_of_one_thread;
 use crate::model::{Metric, Precision};
 
-pub(super) static PER_STEP: Threshold = Threshold {
-    what: "gain in samples per second with twice the batch, at least, for any rates within both intervals",
-    value: 1.25,
-    source: "twice the batch takes at most 1.6 times as long, so 40% is fixed cost (TensorFlow's analyzer calls 15% in kernel launches high)",
-};
-pub(super) static SM_LOW: Threshold = Threshold {
-    what: "SM activity, below",
-    value: 0.5,
-    source: "DCGM user guide, profiling metrics: below 0.5 is likely ineffective use",
-};
-pub(super) static GAPS: Threshold = Threshold {
-    what: "share of a step in which the GPU idles within forward, backward and optimizer, at least",
-    value: 0.25,
-    source: "own choice: twice the error of GPU busy against nvidia-smi (10 points), and more than the 15% that TensorFlow's analyzer calls high",
-};
-pub(super) static SM_HIGH: Threshold = Threshold {
-    what: "SM activity, at least",
-    value: 0.8,
-    source: "DCGM user guide, profiling metrics: 0.8 is needed, though not enough, for effective use",
-};
-pub(super) static DRAM: Threshold = Threshold {
-    what: "use of the device memory's bandwidth, at least",
-    value: 0.6,
-    source: "KempnerPulse calls 0.5 memory-bound if SM activity is below 0.5; about 0.8 is the practical maximum (DCGM user guide)",
-};
-pub(super) static TENSOR_IDLE: Threshold = Threshold {
-    what: "activity of the tensor cores, below",
-    value: 0.05,
-    source: "PyTorch profiler's plugin: none at all, on a GPU that has them; with room for a last layer",
-};
-pub(super) static FORMAT_GAIN: Threshold = Threshold {
-    what: "speed in the other precision over the speed of the job, at least",
-    value: 1.2,
-    source: "own choice: less does not pay for a change of the numerics",
-};
-pub(super) static CORES_USED: Threshold = Threshold {
-    what: "share of the cores that a job on the CPU keeps busy, at least",
-    value: 0.7,
-    source: "own choice: gaps between parallel loops idle less",
-};
-pub(super) static HEAT: Threshold = Threshold {
-    what: "share of the time in which heat or a power limit lowered the clocks, at least",
-    value: 0.1,
-    source: "own choice: the start of a load explains less than a tenth of the time (NVML, clock event reasons)",
-};
+thresholds! {
+    PER_STEP = 1.25 => "gain in samples per second with twice the batch, at least, for any rates within both intervals",
+        "twice the batch takes at most 1.6 times as long, so 40% is fixed cost (TensorFlow's analyzer calls 15% in kernel launches high)";
+    SM_LOW = 0.5 => "SM activity, below", "DCGM user guide, profiling metrics: below 0.5 is likely ineffective use";
+    GAPS = 0.25 => "share of a step in which the GPU idles within forward, backward and optimizer, at least",
+        "own choice: twice the error of GPU busy against nvidia-smi (10 points), and more than the 15% that TensorFlow's analyzer calls high";
+    SM_HIGH = 0.8 => "SM activity, at least",
+        "DCGM user guide, profiling metrics: 0.8 is needed, though not enough, for effective use";
+    DRAM = 0.6 => "use of the device memory's bandwidth, at least",
+        "KempnerPulse calls 0.5 memory-bound if SM activity is below 0.5; about 0.8 is the practical maximum (DCGM user guide)";
+    TENSOR_IDLE = 0.05 => "activity of the tensor cores, below",
+        "PyTorch profiler's plugin: none at all, on a GPU that has them; with room for a last layer";
+    FORMAT_GAIN = 1.2 => "speed in the other precision over the speed of the job, at least",
+        "own choice: less does not pay for a change of the numerics";
+    CORES_USED = 0.7 => "share of the cores that a job on the CPU keeps busy, at least",
+        "own choice: gaps between parallel loops idle less";
+    HEAT = 0.1 => "share of the time in which heat or a power limit lowered the clocks, at least",
+        "own choice: the start of a load explains less than a tenth of the time (NVML, clock event reasons)";
+}
 
-pub(super) static CAUSES: [Cause; 6] = [
-    Cause {
-        name: "launch_bound",
-        title: "launch-bound: the batch is small",
-        about: "Much of a step costs the same at any batch size: kernel launches, Python, the optimizer.",
-        signature: "twice the batch takes less than twice as long; or the GPU idles within forward, backward and optimizer; or SM activity is low while the GPU is busy",
-        thresholds: &[&PER_STEP, &GAPS, &SM_LOW],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: launch_bound,
-        opens: &["batch_size", "compile", "fused_optimizer", "channels_last"],
-        cures: &[
-            Cure {
-                what: "use fewer and larger operations: foreach or fused optimizers, torch.compile, CUDA graphs",
-                why: "each launch costs the host microseconds; gputune opens the settings that need no change of the script",
-                applies: Evidence::is_gpu,
-            },
-            Cure::always("use less Python in the training loop", "it runs in each step"),
-        ],
-    },
-    Cause {
-        name: "memory_bandwidth",
-        title: "bound by the bandwidth of device memory",
-        about: "Kernels move much data and compute little, so the memory is the limit.",
-        signature: "high use of the memory's bandwidth while the tensor cores are nearly idle",
-        thresholds: &[&DRAM],
-        kind: Kind::Bottleneck,
-        scope: Scope::Gpu,
-        find: memory_bandwidth,
-        opens: &["precision", "compile", "sdpa", "channels_last", "fused_optimizer"],
-        cures: &[
-            Cure {
-                what: "use scaled_dot_product_attention with a flash kernel",
-                why: "otherwise the script writes the scores of all pairs to memory",
-                applies: |evidence| evidence.text("flash_attention") != Some("yes"),
-            },
-            Cure {
-                what: "use a fused optimizer (fused=True), fused normalisation and fused activations",
-                why: "each separate operation reads and writes all of the data again",
-                applies: |evidence| evidence.flag("optimizer_fused") != Some(true),
-            },
-        ],
-    },
-    Cause {
-        name: "wrong_precision",
-        title: "wrong precision: the tensor cores are idle",
-        about: "Matrices are multiplied in a precision that is slow on this GPU.",
-        signature: "full precision on a GPU with idle tensor cores; another format is faster",
-        thresholds: &[&TENSOR_IDLE, &FORMAT_GAIN],
-        kind: Kind::Bottleneck,
-        scope: Scope::Gpu,
-        find: wrong_precision,
-        opens: &["precision", "batch_size"],
-        cures: &[Cure::always(
-            "make the sizes of layers and batches multiples of 8 (16 for fp8)",
-            "tensor cores work on tiles; other sizes are padded or do not use them",
-        )],
-    },
-    Cause {
-        name: "thermal_throttling",
-        title: "throttling: the GPU is too hot",
-        about: "Heat or the power supply keeps the clocks down.",
-        signature: "heat lowered the clocks for a share of the time",
-        thresholds: &[&HEAT],
-        kind: Kind::Validity,
-        scope: Scope::Gpu,
-        find: thermal_throttling,
-        opens: &[],
-        cures: &[Cure::always(
-            "improve the cooling: air flow, fans, inlet temperature, dust",
-            "a setting only lowers the temperature by computing less; measurements before and after differ",
-        )],
-    },
-    Cause {
-        name: "power_cap",
-        title: "power cap",
-        about: "The GPU's power limit is set below its default, and keeps the clocks down.",
-        signature: "a power limit below the default lowered the clocks for a share of the time",
-        thresholds: &[&HEAT],
-        kind: Kind::Bottleneck,
-        scope: Scope::Gpu,
-        find: power_cap,
-        opens: &["precision"],
-        cures: &[Cure::always(
-            "as root: nvidia-smi -pl WATTS up to the default, unless the limit is meant",
-            "no setting of the job changes the limit",
-        )],
-    },
-    Cause {
-        name: "compute_bound",
-        title: "compute",
-        about: "The device computes nearly all the time.",
-        signature: "the step does not wait for data; twice the batch takes about twice as long; the device is busy",
-        thresholds: &[&WAIT, &WITHOUT_LOADER, &PER_STEP, &SM_HIGH, &CORES_USED],
-        kind: Kind::Healthy,
-        scope: Scope::Any,
-        find: compute_bound,
-        opens: &["precision", "compile", "batch_size", "num_workers"],
-        cures: &[Cure::always("use a faster device, or more devices", "settings alone will not help much")],
-    },
-];
+causes! {
+    launch_bound (Bottleneck, Any): "launch-bound: the batch is small";
+        about "Much of a step costs the same at any batch size: kernel launches, Python, the optimizer.";
+        signature "twice the batch takes less than twice as long; or the GPU idles within forward, backward and optimizer; or SM activity is low while the GPU is busy";
+        thresholds [PER_STEP, GAPS, SM_LOW];
+        opens ["batch_size", "compile", "fused_optimizer", "channels_last"];
+        cures {
+            "use fewer and larger operations: foreach or fused optimizers, torch.compile, CUDA graphs":
+                "each launch costs the host microseconds; gputune opens the settings that need no change of the script",
+                if Evidence::is_gpu;
+            "use less Python in the training loop": "it runs in each step";
+        }
+
+    memory_bandwidth (Bottleneck, Gpu): "bound by the bandwidth of device memory";
+        about "Kernels move much data and compute little, so the memory is the limit.";
+        signature "high use of the memory's bandwidth while the tensor cores are nearly idle";
+        thresholds [DRAM];
+        opens ["precision", "compile", "sdpa", "channels_last", "fused_optimizer"];
+        cures {
+            "use scaled_dot_product_attention with a flash kernel":
+                "otherwise the script writes the scores of all pairs to memory",
+                if |evidence| evidence.text("flash_attention") != Some("yes");
+            "use a fused optimizer (fused=True), fused normalisation and fused activations":
+                "each separate operation reads and writes all of the data again",
+                if |evidence| evidence.flag("optimizer_fused") != Some(true);
+        }
+
+    wrong_precision (Bottleneck, Gpu): "wrong precision: the tensor cores are idle";
+        about "Matrices are multiplied in a precision that is slow on this GPU.";
+        signature "full precision on a GPU with idle tensor cores; another format is faster";
+        thresholds [TENSOR_IDLE, FORMAT_GAIN];
+        opens ["precision", "batch_size"];
+        cures {
+            "make the sizes of layers and batches multiples of 8 (16 for fp8)":
+                "tensor cores work on tiles; other sizes are padded or do not use them";
+        }
+
+    thermal_throttling (Validity, Gpu): "throttling: the GPU is too hot";
+        about "Heat or the power supply keeps the clocks down.";
+        signature "heat lowered the clocks for a share of the time";
+        thresholds [HEAT];
+        cures {
+            "improve the cooling: air flow, fans, inlet temperature, dust":
+                "a setting only lowers the temperature by computing less; measurements before and after differ";
+        }
+
+    power_cap (Bottleneck, Gpu): "power cap";
+        about "The GPU's power limit is set below its default, and keeps the clocks down.";
+        signature "a power limit below the default lowered the clocks for a share of the time";
+        thresholds [HEAT];
+        opens ["precision"];
+        cures {
+            "as root: nvidia-smi -pl WATTS up to the default, unless the limit is meant":
+                "no setting of the job changes the limit";
+        }
+
+    compute_bound (Healthy, Any): "compute";
+        about "The device computes nearly all the time.";
+        signature "the step does not wait for data; twice the batch takes about twice as long; the device is busy";
+        thresholds [WAIT, WITHOUT_LOADER, PER_STEP, SM_HIGH, CORES_USED];
+        opens ["precision", "compile", "batch_size", "num_workers"];
+        cures {
+            "use a faster device, or more devices": "settings alone will not help much";
+        }
+}
 
 /// Returns the share of a step in which the GPU idles within its own phases: it waits for the host to launch the next kernel.
 fn launch_gaps(evidence: &Evidence) -> Option<f64> {
@@ -236,7 +172,6 @@ fn memory_bandwidth(evidence: &Evidence) -> Option<Found> {
     Some(found)
 }
 
-/// Returns the worth of half precision, measured with replayed batches.
 fn in_half_precision(gain: Gain) -> Worth {
     let words = format!("replayed in half precision it is {} as fast", shown_times(gain.times));
     Worth::measured(gain.times, words).by_parameters(Some(gain.times))

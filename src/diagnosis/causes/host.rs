@@ -2,8 +2,8 @@
 
 use super::super::account::{Account, Branch, Leaf};
 use super::super::cause::{
-    Cause, Cure, Found, Kind, LARGE, MODERATE, Scope, Strength, Threshold, Worth, saved_by, shown_gain, shown_share,
-    shown_times, times_without,
+    Found, LARGE, MODERATE, Strength, Worth, causes, saved_by, shown_gain, shown_share, shown_times, thresholds,
+    times_without,
 };
 use super::super::evidence::{Differential, Evidence};
 use super::super::starvation::exposed_wait;
@@ -12,188 +12,102 @@ use crate::model::{
     quantity::{show_number, show_seconds},
 };
 
-static OUTSIDE: Threshold = Threshold {
-    what: "share of the time after the start, at least",
-    value: MODERATE,
-    source: "TensorFlow's input-pipeline analyzer: 5% of a step is moderate",
-};
-static UNTIMED: Threshold = Threshold {
-    what: "share of the loop's own code if torch's operations in it were not timed, at least",
-    value: LARGE.value,
-    source: "TensorFlow's input-pipeline analyzer: 20% of a step is high",
-};
-static COPIES: Threshold = Threshold {
-    what: "share of a step that copies to the device, at least",
-    value: MODERATE,
-    source: "TensorFlow's input-pipeline analyzer: 5% of a step in any part of the input is moderate",
-};
-static PINNED_GAIN: Threshold = Threshold {
-    what: "speed with pinned batches over the speed of the job, at least",
-    value: 1.0 + MODERATE,
-    source: "5% as for copies, but measured",
-};
-static SYNCS: Threshold = Threshold {
-    what: "synchronising calls in a step, at least",
-    value: 1.0,
-    source: "torch.cuda.set_sync_debug_mode: a loss that is read each step is one",
-};
-static MANY: Threshold = Threshold {
-    what: "calls (without a GPU) or log writes in a step, at least, to attribute the time between phases to them",
-    value: 8.0,
-    source: "own choice: a loss and a few metrics are fewer",
-};
-static IDLE: Threshold = Threshold {
-    what: "share of the time that the GPU idles without waiting for data, or that the calls take without a GPU, at least",
-    value: 0.03,
-    source: "TensorFlow's input-pipeline analyzer: `all other` from 3% on",
-};
-static LOGS: Threshold =
-    Threshold { what: "share of a step that writes logs, at least", value: IDLE.value, source: IDLE.source };
+thresholds! {
+    OUTSIDE = MODERATE => "share of the time after the start, at least",
+        "TensorFlow's input-pipeline analyzer: 5% of a step is moderate";
+    UNTIMED = LARGE.value => "share of the loop's own code if torch's operations in it were not timed, at least",
+        "TensorFlow's input-pipeline analyzer: 20% of a step is high";
+    COPIES = MODERATE => "share of a step that copies to the device, at least",
+        "TensorFlow's input-pipeline analyzer: 5% of a step in any part of the input is moderate";
+    PINNED_GAIN = 1.0 + MODERATE => "speed with pinned batches over the speed of the job, at least",
+        "5% as for copies, but measured";
+    SYNCS = 1.0 => "synchronising calls in a step, at least",
+        "torch.cuda.set_sync_debug_mode: a loss that is read each step is one";
+    MANY = 8.0 => "calls (without a GPU) or log writes in a step, at least, to attribute the time between phases to them",
+        "own choice: a loss and a few metrics are fewer";
+    IDLE = 0.03 =>
+        "share of the time that the GPU idles without waiting for data, or that the calls take without a GPU, at least",
+        "TensorFlow's input-pipeline analyzer: `all other` from 3% on";
+    LOGS = IDLE.value => "share of a step that writes logs, at least", IDLE.source;
+}
 
 fn logs(evidence: &Evidence) -> bool {
     evidence.number("logs_per_step").is_some_and(|logs| logs > 0.0)
 }
 
-pub(super) static CAUSES: [Cause; 6] = [
-    Cause {
-        name: "evaluation",
-        title: "outside of training steps: evaluation",
-        about: "Training stands still while the model is evaluated.",
-        signature: "share of the time after the start",
-        thresholds: &[&OUTSIDE],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: |evidence| outside(evidence, "evaluation", "evaluation"),
-        opens: &[],
-        cures: &[
-            Cure::always(
-                "evaluate less often, or on a fixed part of the samples",
-                "only the script decides this; no training setting makes an evaluation shorter",
-            ),
-            Cure::always(
-                "give the evaluation's loader larger batches and workers",
-                "evaluation keeps no activations, so a larger batch fits",
-            ),
-        ],
-    },
-    Cause {
-        name: "checkpoints",
-        title: "outside of training steps: checkpoints",
-        about: "Training stands still while weights and states are written.",
-        signature: "share of the time after the start in torch.save, safetensors or torch.distributed.checkpoint",
-        thresholds: &[&OUTSIDE],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: |evidence| outside(evidence, "checkpoint", "writing checkpoints"),
-        opens: &[],
-        cures: &[
-            Cure::always(
-                "write less often; Young's rule for the interval: the square root of 2 x checkpoint time x time between failures",
-                "only the script decides this",
-            ),
-            Cure::always(
-                "write in the background (torch.distributed.checkpoint.async_save, or a copy to host memory and a thread)",
-                "training waits for the copy, not for the disk",
-            ),
-        ],
-    },
-    Cause {
-        name: "own_code",
-        title: "the loop's own code",
-        about: "The device idles while the script runs Python code (NumPy, tokenising, metrics) between the parts of a step, or within the model.",
-        signature: "share of the time after the start outside of data, device, copies, ranks and torch's operations. On a CPU also the script's Python within the phases",
-        thresholds: &[&OUTSIDE, &UNTIMED],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: own_code,
-        opens: &["batch_size"],
-        cures: &[
-            Cure::always(
-                "move it out of the loop: into the dataset, where workers run it, or to every 50th step",
-                "the device waits for it in each step",
-            ),
-            Cure::always(
-                "compute metrics with a few operations on whole batches",
-                "a Python loop over samples costs microseconds for each sample",
-            ),
-        ],
-    },
-    Cause {
-        name: "host_to_device",
-        title: "copies from host to device",
-        about: "Batches are copied to the GPU while it waits for them.",
-        signature: "copies take a share of the step; batches are not pinned; pinning helps; the PCIe link is narrow or slow",
-        thresholds: &[&COPIES, &PINNED_GAIN],
-        kind: Kind::Bottleneck,
-        scope: Scope::Gpu,
-        find: host_to_device,
-        opens: &["pin_memory"],
-        cures: &[
-            Cure::always(
-                "copy the next batch while this batch trains (pinned, non_blocking=True)",
-                "an overlapped copy costs nothing; only the script can do this",
-            ),
-            Cure::always(
-                "copy raw bytes (uint8), and convert and normalise on the GPU",
-                "uint8 is a quarter of the size of float32",
-            ),
-            Cure {
-                what: "check the card's slot, riser and BIOS",
-                why: "the PCIe link is below the limit of card and slot",
-                applies: |evidence| {
-                    evidence.warning("pcie_narrow").is_some() || evidence.warning("pcie_slow").is_some()
-                },
-            },
-        ],
-    },
-    Cause {
-        name: "synchronising_calls",
-        title: "calls that wait for the device",
-        about: "The script reads results from the device in each step (`item()`, `.cpu()`, printing a tensor), so host and device alternate.",
-        signature: "such calls in each step; the GPU idles in between, or the calls take a share of the step",
-        thresholds: &[&SYNCS, &MANY, &IDLE],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: synchronising_calls,
-        opens: &[],
-        cures: &[
-            Cure::always(
-                "keep sums on the device, and read them every 50 steps or at an epoch's end",
-                "only the script knows when it needs these numbers",
-            ),
-            Cure {
-                what: "clip gradients with foreach=True, and test for NaN on the device",
-                why: "otherwise both read a number from the device for each parameter",
-                applies: Evidence::is_gpu,
-            },
-        ],
-    },
-    Cause {
-        name: "logging",
-        title: "logging in every step",
-        about: "Writing to the terminal or to log files takes a share of each step.",
-        signature: "writes in each step take a share of it",
-        thresholds: &[&LOGS, &MANY],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: logging,
-        opens: &[],
-        cures: &[
-            Cure {
-                what: "write every 50 steps, and compute the logged values only then",
-                why: "only the script knows which values it needs",
-                applies: logs,
-            },
-            Cure {
-                what: "write files in the background (buffered, no flush or fsync for each line)",
-                why: "the step waits for each line",
-                applies: logs,
-            },
-        ],
-    },
-];
+causes! {
+    evaluation (Bottleneck, Any): "outside of training steps: evaluation";
+        about "Training stands still while the model is evaluated.";
+        signature "share of the time after the start";
+        thresholds [OUTSIDE];
+        cures {
+            "evaluate less often, or on a fixed part of the samples":
+                "only the script decides this; no training setting makes an evaluation shorter";
+            "give the evaluation's loader larger batches and workers":
+                "evaluation keeps no activations, so a larger batch fits";
+        }
 
-/// Formats the interval of a leaf's share, if it is known.
+    checkpoints (Bottleneck, Any): "outside of training steps: checkpoints";
+        about "Training stands still while weights and states are written.";
+        signature "share of the time after the start in torch.save, safetensors or torch.distributed.checkpoint";
+        thresholds [OUTSIDE];
+        cures {
+            "write less often; Young's rule for the interval: the square root of 2 x checkpoint time x time between failures":
+                "only the script decides this";
+            "write in the background (torch.distributed.checkpoint.async_save, or a copy to host memory and a thread)":
+                "training waits for the copy, not for the disk";
+        }
+
+    own_code (Bottleneck, Any): "the loop's own code";
+        about "The device idles while the script runs Python code (NumPy, tokenising, metrics) between the parts of a step, or within the model.";
+        signature "share of the time after the start outside of data, device, copies, ranks and torch's operations. On a CPU also the script's Python within the phases";
+        thresholds [OUTSIDE, UNTIMED];
+        opens ["batch_size"];
+        cures {
+            "move it out of the loop: into the dataset, where workers run it, or to every 50th step":
+                "the device waits for it in each step";
+            "compute metrics with a few operations on whole batches":
+                "a Python loop over samples costs microseconds for each sample";
+        }
+
+    host_to_device (Bottleneck, Gpu): "copies from host to device";
+        about "Batches are copied to the GPU while it waits for them.";
+        signature "copies take a share of the step; batches are not pinned; pinning helps; the PCIe link is narrow or slow";
+        thresholds [COPIES, PINNED_GAIN];
+        opens ["pin_memory"];
+        cures {
+            "copy the next batch while this batch trains (pinned, non_blocking=True)":
+                "an overlapped copy costs nothing; only the script can do this";
+            "copy raw bytes (uint8), and convert and normalise on the GPU":
+                "uint8 is a quarter of the size of float32";
+            "check the card's slot, riser and BIOS":
+                "the PCIe link is below the limit of card and slot",
+                if |evidence| evidence.warning("pcie_narrow").is_some() || evidence.warning("pcie_slow").is_some();
+        }
+
+    synchronising_calls (Bottleneck, Any): "calls that wait for the device";
+        about "The script reads results from the device in each step (`item()`, `.cpu()`, printing a tensor), so host and device alternate.";
+        signature "such calls in each step; the GPU idles in between, or the calls take a share of the step";
+        thresholds [SYNCS, MANY, IDLE];
+        cures {
+            "keep sums on the device, and read them every 50 steps or at an epoch's end":
+                "only the script knows when it needs these numbers";
+            "clip gradients with foreach=True, and test for NaN on the device":
+                "otherwise both read a number from the device for each parameter", if Evidence::is_gpu;
+        }
+
+    logging (Bottleneck, Any): "logging in every step";
+        about "Writing to the terminal or to log files takes a share of each step.";
+        signature "writes in each step take a share of it";
+        thresholds [LOGS, MANY];
+        cures {
+            "write every 50 steps, and compute the logged values only then":
+                "only the script knows which values it needs", if logs;
+            "write files in the background (buffered, no flush or fsync for each line)":
+                "the step waits for each line", if logs;
+        }
+}
+
 fn shown_interval(account: &Account, leaf: &Leaf) -> String {
     let after_start = account.wall_s - account.start_s;
     match (leaf.seconds.low, leaf.seconds.high) {
@@ -209,6 +123,14 @@ fn shown_interval(account: &Account, leaf: &Leaf) -> String {
 fn strength(leaf: &Leaf) -> Strength {
     let is_wide = leaf.seconds.low.is_some_and(|low| low < leaf.seconds.value / 2.0);
     if is_wide { Strength::Strong } else { Strength::Proof }
+}
+
+fn evaluation(evidence: &Evidence) -> Option<Found> {
+    outside(evidence, "evaluation", "evaluation")
+}
+
+fn checkpoints(evidence: &Evidence) -> Option<Found> {
+    outside(evidence, "checkpoint", "writing checkpoints")
 }
 
 fn outside(evidence: &Evidence, name: &str, what: &str) -> Option<Found> {

@@ -2,147 +2,86 @@
 
 use super::super::account::Account;
 use super::super::cause::{
-    Cause, Cure, Found, Kind, Scope, Strength, Threshold, Worth, saved_by, shown_share, shown_times, times_without,
+    Found, Strength, Worth, causes, saved_by, shown_share, shown_times, thresholds, times_without,
 };
 use super::super::evidence::{Evidence, ratio};
 use super::super::lines::{self, Place};
 use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER, shown_workers};
 use crate::model::quantity::{show_count, show_seconds};
 
-pub(super) static AHEAD: Threshold = Threshold {
-    what: "speed of the loader alone over the speed of the job, at least",
-    value: 1.15,
-    source: "own choice: a slower loader is too slow on average, with any queue",
-};
-pub(super) static QUEUE: Threshold = Threshold {
-    what: "batches in the queue (workers times prefetch factor), at most",
-    value: 8.0,
-    source: "M/M/1/K queue as in tf.data's model (tensorflow/core/framework/model.h): at equal rates a queue of 2 costs 33 %, of 8 11 %, of 32 3 %",
-};
-pub(super) static UNEVEN: Threshold = Threshold {
-    what: "time of the slowest samples (95%) over the mean, to call samples uneven, at least",
-    value: 2.0,
-    source: "own choice: it is near 1 with equal samples, and 3 with exponential times",
-};
-pub(super) static FEW: Threshold = Threshold {
-    what: "mean time of a sample over the time that 95% stay below, to call samples uneven, at least",
-    value: 1.2,
-    source: "own choice: a mean beyond nearly all values comes from a few large values",
-};
-pub(super) static IMBALANCE: Threshold = Threshold {
-    what: "working time of the busiest worker over the mean of all, at least",
-    value: 1.3,
-    source: "own choice: workers get batches in order, so chance alone stays below 1.2 within seconds",
-};
-pub(super) static EPOCH_EDGE: Threshold = Threshold {
-    what: "share of the time that the edge of an epoch takes, at least",
-    value: 0.02,
-    source: "own choice: below it the noise of a search hides it",
-};
+thresholds! {
+    AHEAD = 1.15 => "speed of the loader alone over the speed of the job, at least",
+        "own choice: a slower loader is too slow on average, with any queue";
+    QUEUE = 8.0 => "batches in the queue (workers times prefetch factor), at most",
+        "M/M/1/K queue as in tf.data's model (tensorflow/core/framework/model.h): at equal rates a queue of 2 costs 33 %, of 8 11 %, of 32 3 %";
+    UNEVEN = 2.0 => "time of the slowest samples (95%) over the mean, to call samples uneven, at least",
+        "own choice: it is near 1 with equal samples, and 3 with exponential times";
+    FEW = 1.2 => "mean time of a sample over the time that 95% stay below, to call samples uneven, at least",
+        "own choice: a mean beyond nearly all values comes from a few large values";
+    IMBALANCE = 1.3 => "working time of the busiest worker over the mean of all, at least",
+        "own choice: workers get batches in order, so chance alone stays below 1.2 within seconds";
+    EPOCH_EDGE = 0.02 => "share of the time that the edge of an epoch takes, at least",
+        "own choice: below it the noise of a search hides it";
+    WITHOUT_WORKERS = 1.1 => "expected speed of the job without workers over its speed, at least",
+        "own choice: less is within what the model of the loader is off; a batch is pickled, put into shared memory and opened again (torch.multiprocessing's documentation)";
+}
 
-pub(super) static WITHOUT_WORKERS: Threshold = Threshold {
-    what: "expected speed of the job without workers over its speed, at least",
-    value: 1.1,
-    source: "own choice: less is within what the model of the loader is off; a batch is pickled, put into shared memory and opened again (torch.multiprocessing's documentation)",
-};
+causes! {
+    too_little_prefetch (Bottleneck, Any): "data starvation: too little prefetching";
+        about "The loader is fast enough on average, but its queue runs empty when samples take longer than usual.";
+        signature "the loader alone is faster than the job; its queue holds few batches; samples take unequal time";
+        thresholds [WAIT, WITHOUT_LOADER, AHEAD, QUEUE, UNEVEN, FEW];
+        opens ["prefetch_factor", "num_workers", "pin_memory"];
+        cures {
+            "use DataLoader(in_order=False) (torch 2.6 or later; it changes the order of batches)":
+                "a slow batch no longer holds up the finished batches", if |evidence| uneven(evidence).is_some();
+        }
 
-pub(super) static CAUSES: [Cause; 5] = [
-    Cause {
-        name: "too_little_prefetch",
-        title: "data starvation: too little prefetching",
-        about: "The loader is fast enough on average, but its queue runs empty when samples take longer than usual.",
-        signature: "the loader alone is faster than the job; its queue holds few batches; samples take unequal time",
-        thresholds: &[&WAIT, &WITHOUT_LOADER, &AHEAD, &QUEUE, &UNEVEN, &FEW],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: too_little_prefetch,
-        opens: &["prefetch_factor", "num_workers", "pin_memory"],
-        cures: &[Cure {
-            what: "use DataLoader(in_order=False) (torch 2.6 or later; it changes the order of batches)",
-            why: "a slow batch no longer holds up the finished batches",
-            applies: |evidence| uneven(evidence).is_some(),
-        }],
-    },
-    Cause {
-        name: "worker_imbalance",
-        title: "data starvation: unequal loader workers",
-        about: "One worker has much more work than the rest. Batches come in order, so all workers wait for it.",
-        signature: "the busiest worker works much longer than the mean of all",
-        thresholds: &[&WAIT, &WITHOUT_LOADER, &IMBALANCE],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: worker_imbalance,
-        opens: &["num_workers", "prefetch_factor"],
-        cures: &[
-            Cure::always(
-                "give all workers equal work: shuffle, or split an iterable dataset by cost instead of by number",
-                "the slowest worker sets the rate of all",
-            ),
-            Cure::always(
-                "use DataLoader(in_order=False) (torch 2.6 or later; it changes the order of batches)",
-                "finished batches no longer wait for the slow worker",
-            ),
-        ],
-    },
-    Cause {
-        name: "slow_sampler",
-        title: "data starvation: a slow sampler",
-        about: "Choosing the samples of the next batch is slow, and it always runs in the training process.",
-        signature: "the training thread spends at least half of the wait in the sampler or batch sampler",
-        thresholds: &[&WAIT, &WITHOUT_LOADER],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: slow_sampler,
-        opens: &[],
-        cures: &[
-            Cure::always(
-                "choose all batches at the start of an epoch, by operations on whole arrays (sort by length and cut)",
-                "the sampler runs in the training process between two steps, so no worker helps",
-            ),
-            Cure::always(
-                "let the workers choose: an IterableDataset, or indices computed from the sample's number",
-                "workers do this while the step trains",
-            ),
-        ],
-    },
-    Cause {
-        name: "worker_overhead",
-        title: "data starvation: handing batches over between processes",
-        about: "Workers make samples faster than they can hand them to the training process.",
-        signature: "the step is faster without the loader; it has workers; without workers it should be faster",
-        thresholds: &[&WAIT, &WITHOUT_LOADER, &WITHOUT_WORKERS],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: worker_overhead,
-        opens: &["num_workers", "prefetch_factor"],
-        cures: &[
-            Cure::always(
-                "fetch whole batches: `__getitems__` in the dataset, or a BatchSampler with batch_size=None",
-                "a slice of a tensor costs as much as one sample, and needs no collating",
-            ),
-            Cure {
-                what: "keep the data on the device if it fits, and index it there",
-                why: "nothing is copied between processes or to the device",
-                applies: Evidence::is_gpu,
-            },
-        ],
-    },
-    Cause {
-        name: "worker_start",
-        title: "workers start anew at each epoch",
-        about: "Each epoch starts new workers, and begins with an empty queue.",
-        signature: "the edge of an epoch or its first batch takes a share of the time; workers are not persistent",
-        thresholds: &[&EPOCH_EDGE],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: worker_start,
-        opens: &["persistent_workers", "num_workers"],
-        cures: &[Cure::always(
-            "make the dataset start fast: open files at the first sample, import less, fork instead of spawn",
-            "each worker repeats this in each epoch",
-        )],
-    },
-];
+    worker_imbalance (Bottleneck, Any): "data starvation: unequal loader workers";
+        about "One worker has much more work than the rest. Batches come in order, so all workers wait for it.";
+        signature "the busiest worker works much longer than the mean of all";
+        thresholds [WAIT, WITHOUT_LOADER, IMBALANCE];
+        opens ["num_workers", "prefetch_factor"];
+        cures {
+            "give all workers equal work: shuffle, or split an iterable dataset by cost instead of by number":
+                "the slowest worker sets the rate of all";
+            "use DataLoader(in_order=False) (torch 2.6 or later; it changes the order of batches)":
+                "finished batches no longer wait for the slow worker";
+        }
+
+    slow_sampler (Bottleneck, Any): "data starvation: a slow sampler";
+        about "Choosing the samples of the next batch is slow, and it always runs in the training process.";
+        signature "the training thread spends at least half of the wait in the sampler or batch sampler";
+        thresholds [WAIT, WITHOUT_LOADER];
+        cures {
+            "choose all batches at the start of an epoch, by operations on whole arrays (sort by length and cut)":
+                "the sampler runs in the training process between two steps, so no worker helps";
+            "let the workers choose: an IterableDataset, or indices computed from the sample's number":
+                "workers do this while the step trains";
+        }
+
+    worker_overhead (Bottleneck, Any): "data starvation: handing batches over between processes";
+        about "Workers make samples faster than they can hand them to the training process.";
+        signature "the step is faster without the loader; it has workers; without workers it should be faster";
+        thresholds [WAIT, WITHOUT_LOADER, WITHOUT_WORKERS];
+        opens ["num_workers", "prefetch_factor"];
+        cures {
+            "fetch whole batches: `__getitems__` in the dataset, or a BatchSampler with batch_size=None":
+                "a slice of a tensor costs as much as one sample, and needs no collating";
+            "keep the data on the device if it fits, and index it there":
+                "nothing is copied between processes or to the device", if Evidence::is_gpu;
+        }
+
+    worker_start (Bottleneck, Any): "workers start anew at each epoch";
+        about "Each epoch starts new workers, and begins with an empty queue.";
+        signature "the edge of an epoch or its first batch takes a share of the time; workers are not persistent";
+        thresholds [EPOCH_EDGE];
+        opens ["persistent_workers", "num_workers"];
+        cures {
+            "make the dataset start fast: open files at the first sample, import less, fork instead of spawn":
+                "each worker repeats this in each epoch";
+        }
+}
 
 /// Describes uneven samples. Either slow samples take several times the mean, or a few samples take most of the time. In the second
 /// case nearly all samples take less than the mean.
@@ -271,7 +210,6 @@ fn worker_start(evidence: &Evidence) -> Option<Found> {
     let step = evidence.step()?;
     let edges = evidence.observed.timing.outliers.get("epoch").filter(|edges| edges.steps > 0);
     let measured = evidence.observed.timing.measured_seconds.filter(|seconds| seconds.is_finite() && *seconds > 0.0);
-    #[expect(clippy::cast_precision_loss, reason = "a number of steps")]
     let lost = edges.zip(measured).map(|(edges, measured)| {
         let lost = (edges.seconds - edges.steps as f64 * step).max(0.0);
         lost / (lost + measured)

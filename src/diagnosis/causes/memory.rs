@@ -1,8 +1,7 @@
 //! Causes of too little memory: on the device, on the host, or in shared memory.
 
 use super::super::cause::{
-    Cause, Cure, Found, Kind, MODERATE, Scope, Strength, Threshold, Worth, saved_by, shown_share, shown_times,
-    times_without,
+    Found, MODERATE, Strength, Worth, causes, saved_by, shown_share, shown_times, thresholds, times_without,
 };
 use super::super::evidence::{Differential, Evidence};
 use super::super::starvation::Starvation;
@@ -11,104 +10,60 @@ use crate::model::{
     quantity::{show_bytes, show_number},
 };
 
-pub(super) static NEARLY_FULL: Threshold = Threshold {
-    what: "share of device memory in use at the peak, at least",
-    value: 0.9,
-    source: "PyTorch profiler's plugin warns from 90 % on",
-};
-pub(super) static RETRIES: Threshold = Threshold {
-    what: "times that the allocator freed its caches and tried again, at least",
-    value: 1.0,
-    source: "MosaicML Composer (trainer.py) and torchtitan (metrics.py) treat any as lack of memory",
-};
-pub(super) static PRESSURE: Threshold = Threshold {
-    what: "share of the time in which some task waited for memory, at least",
-    value: 0.1,
-    source: "own choice: PSI memory `some` (kernel documentation, accounting/psi.rst); without a shortage it is 0",
-};
-pub(super) static HOST_LEFT: Threshold = Threshold {
-    what: "share of the host's memory that is free, below",
-    value: 0.05,
-    source: "own choice: below it the page cache has no room, and the kernel soon kills",
-};
-pub(super) static SHARED: Threshold = Threshold {
-    what: "share of /dev/shm in use, at least",
-    value: 0.8,
-    source: "own choice: one more batch in each worker's queue, and a worker dies of SIGBUS",
-};
+thresholds! {
+    NEARLY_FULL = 0.9 => "share of device memory in use at the peak, at least",
+        "PyTorch profiler's plugin warns from 90 % on";
+    RETRIES = 1.0 => "times that the allocator freed its caches and tried again, at least",
+        "MosaicML Composer (trainer.py) and torchtitan (metrics.py) treat any as lack of memory";
+    PRESSURE = 0.1 => "share of the time in which some task waited for memory, at least",
+        "own choice: PSI memory `some` (kernel documentation, accounting/psi.rst); without a shortage it is 0";
+    HOST_LEFT = 0.05 => "share of the host's memory that is free, below",
+        "own choice: below it the page cache has no room, and the kernel soon kills";
+    SHARED = 0.8 => "share of /dev/shm in use, at least",
+        "own choice: one more batch in each worker's queue, and a worker dies of SIGBUS";
+    ROOM_PAYS = 1.0 + MODERATE => "gain in samples per second with the full batch over half of it, at least",
+        "own choice: a smaller gain from doubling the batch is not worth the memory";
+}
 
-pub(super) static ROOM_PAYS: Threshold = Threshold {
-    what: "gain in samples per second with the full batch over half of it, at least",
-    value: 1.0 + MODERATE,
-    source: "own choice: a smaller gain from doubling the batch is not worth the memory",
-};
+causes! {
+    memory_limited (Bottleneck, Any): "memory-limited: no larger batch fits";
+        about "Device memory is full: the batch cannot grow, or the allocator keeps freeing and allocating.";
+        signature "the allocator had to retry; little memory is free at the peak; twice the batch does not fit";
+        thresholds [NEARLY_FULL, RETRIES, ROOM_PAYS];
+        opens ["batch_size", "precision", "checkpoint", "grad_accumulation", "allocator"];
+        cures {
+            "use an optimizer with a smaller state (8-bit), or shard states and weights (ZeRO, FSDP)":
+                "optimizer states take several times the memory of the weights", if Evidence::is_gpu;
+            "use attention with a flash kernel":
+                "otherwise the scores of all pairs are kept for the backward pass",
+                if |evidence| evidence.text("flash_attention") == Some("no");
+            "use a device with more memory, or a smaller model or input":
+                "weights, gradients and states need memory at any batch size";
+        }
 
-pub(super) static CAUSES: [Cause; 3] = [
-    Cause {
-        name: "memory_limited",
-        title: "memory-limited: no larger batch fits",
-        about: "Device memory is full: the batch cannot grow, or the allocator keeps freeing and allocating.",
-        signature: "the allocator had to retry; little memory is free at the peak; twice the batch does not fit",
-        thresholds: &[&NEARLY_FULL, &RETRIES, &ROOM_PAYS],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: memory_limited,
-        opens: &["batch_size", "precision", "checkpoint", "grad_accumulation", "allocator"],
-        cures: &[
-            Cure {
-                what: "use an optimizer with a smaller state (8-bit), or shard states and weights (ZeRO, FSDP)",
-                why: "optimizer states take several times the memory of the weights",
-                applies: Evidence::is_gpu,
-            },
-            Cure {
-                what: "use attention with a flash kernel",
-                why: "otherwise the scores of all pairs are kept for the backward pass",
-                applies: |evidence| evidence.text("flash_attention") == Some("no"),
-            },
-            Cure::always(
-                "use a device with more memory, or a smaller model or input",
-                "weights, gradients and states need memory at any batch size",
-            ),
-        ],
-    },
-    Cause {
-        name: "host_memory",
-        title: "host memory is short",
-        about: "The job waits for host memory: pages are freed, swapped or read again.",
-        signature: "tasks wait for memory; little is free; a probe ran out of it",
-        thresholds: &[&PRESSURE, &HOST_LEFT],
-        kind: Kind::Validity,
-        scope: Scope::Any,
-        find: host_memory,
-        opens: &["num_workers", "prefetch_factor", "batch_size"],
-        cures: &[
-            Cure {
-                what: "keep the dataset out of the processes: use mapped files (numpy.memmap, Arrow) instead of lists of Python objects",
-                why: "reference counting gives each worker its own copy of such a list",
-                applies: |evidence| evidence.workers().is_some_and(|workers| workers > 0),
-            },
-            Cure::always(
-                "add memory, or raise the limit of the control group",
-                "the job needs more memory at once than it may use",
-            ),
-        ],
-    },
-    Cause {
-        name: "shared_memory",
-        title: "shared memory (/dev/shm) is short",
-        about: "Workers hand over batches in /dev/shm, which is nearly full.",
-        signature: "/dev/shm is nearly full; a probe ran out of it",
-        thresholds: &[&SHARED],
-        kind: Kind::Validity,
-        scope: Scope::Any,
-        find: shared_memory,
-        opens: &["num_workers", "prefetch_factor"],
-        cures: &[Cure::always(
-            "start the container with --shm-size=8g or --ipc=host",
-            "the size is set when the container starts; fewer workers and a shorter queue only need less",
-        )],
-    },
-];
+    host_memory (Validity, Any): "host memory is short";
+        about "The job waits for host memory: pages are freed, swapped or read again.";
+        signature "tasks wait for memory; little is free; a probe ran out of it";
+        thresholds [PRESSURE, HOST_LEFT];
+        opens ["num_workers", "prefetch_factor", "batch_size"];
+        cures {
+            "keep the dataset out of the processes: use mapped files (numpy.memmap, Arrow) instead of lists of Python objects":
+                "reference counting gives each worker its own copy of such a list",
+                if |evidence| evidence.workers().is_some_and(|workers| workers > 0);
+            "add memory, or raise the limit of the control group":
+                "the job needs more memory at once than it may use";
+        }
+
+    shared_memory (Validity, Any): "shared memory (/dev/shm) is short";
+        about "Workers hand over batches in /dev/shm, which is nearly full.";
+        signature "/dev/shm is nearly full; a probe ran out of it";
+        thresholds [SHARED];
+        opens ["num_workers", "prefetch_factor"];
+        cures {
+            "start the container with --shm-size=8g or --ipc=host":
+                "the size is set when the container starts; fewer workers and a shorter queue only need less";
+        }
+}
 
 /// Returns the gain in samples per second of twice the batch, extrapolated linearly from the step times of half the batch and the
 /// whole batch.
@@ -126,6 +81,10 @@ fn does_not_fit_twice(evidence: &Evidence) -> bool {
         Some((Differential::DoubleBatch, Memory::Host)) => !evidence.is_gpu(),
         _ => false,
     }
+}
+
+fn share_of(part: u64, all: u64) -> Option<f64> {
+    (all > 0).then(|| part as f64 / all as f64)
 }
 
 fn memory_limited(evidence: &Evidence) -> Option<Found> {
@@ -149,7 +108,6 @@ fn memory_limited(evidence: &Evidence) -> Option<Found> {
         None => Found::new(Worth::unknown("a larger batch does not fit, so its gain cannot be measured")),
     };
     if let Some(retries) = retries {
-        #[expect(clippy::cast_precision_loss, reason = "a displayed count")]
         let shown = show_number(retries as f64);
         found.add(Strength::Proof, format!("the allocator freed its caches and tried again {shown} times"));
     }
@@ -165,13 +123,9 @@ fn memory_limited(evidence: &Evidence) -> Option<Found> {
 
 fn host_memory(evidence: &Evidence) -> Option<Found> {
     let pressure = evidence.host(Metric::MemoryPressure).filter(|share| *share >= PRESSURE.value);
-    #[expect(clippy::cast_precision_loss, reason = "a share")]
-    let left = evidence
-        .around
-        .memory_available
-        .zip(evidence.around.memory.filter(|all| *all > 0))
-        .map(|(left, all)| left as f64 / all as f64)
-        .filter(|share| *share < HOST_LEFT.value);
+    let around = &evidence.around;
+    let left = around.memory_available.zip(around.memory).and_then(|(left, all)| share_of(left, all));
+    let left = left.filter(|share| *share < HOST_LEFT.value);
     let failed = matches!(evidence.ran_out_of_memory(), Some((_, Memory::Host))) && !does_not_fit_twice(evidence);
     if pressure.is_none() && left.is_none() && !failed {
         return None;
@@ -203,15 +157,8 @@ fn host_memory(evidence: &Evidence) -> Option<Found> {
 }
 
 fn shared_memory(evidence: &Evidence) -> Option<Found> {
-    let total = evidence.around.shared_memory.filter(|total| *total > 0);
-    #[expect(clippy::cast_precision_loss, reason = "a share")]
-    let used = evidence
-        .observed
-        .machine
-        .shared_memory_peak_bytes
-        .zip(total)
-        .map(|(used, total)| used as f64 / total as f64)
-        .filter(|share| *share >= SHARED.value);
+    let used = evidence.observed.machine.shared_memory_peak_bytes.zip(evidence.around.shared_memory);
+    let used = used.and_then(|(used, all)| share_of(used, all)).filter(|share| *share >= SHARED.value);
     let failed = matches!(evidence.ran_out_of_memory(), Some((_, Memory::Shared)));
     if used.is_none() && !failed {
         return None;

@@ -14,15 +14,9 @@ use super::cause::Cause;
 
 /// Returns all causes, grouped by subject.
 pub fn causes() -> impl Iterator<Item = &'static Cause> {
-    data::CAUSES
-        .iter()
-        .chain(&loader::CAUSES)
-        .chain(&starved::CAUSES)
-        .chain(&host::CAUSES)
-        .chain(&tenants::CAUSES)
-        .chain(&memory::CAUSES)
-        .chain(&device::CAUSES)
-        .chain(&ranks::CAUSES)
+    let about_data = [data::CAUSES, loader::CAUSES, starved::CAUSES];
+    let beside_data = [host::CAUSES, tenants::CAUSES, memory::CAUSES, device::CAUSES, ranks::CAUSES];
+    about_data.into_iter().chain(beside_data).flatten()
 }
 
 /// Returns the cause of this name.

@@ -1,83 +1,49 @@
 //! Causes in distributed jobs: time that ranks lose to each other.
 
 use super::super::cause::{
-    Cause, Cure, Found, Kind, MODERATE, Scope, Strength, Threshold, Worth, saved_by, shown_gain, shown_share,
-    shown_times, times_without,
+    Found, MODERATE, Strength, Worth, causes, saved_by, shown_gain, shown_share, shown_times, thresholds, times_without,
 };
 use super::super::evidence::{Differential, Evidence, ratio};
 use super::super::exposed::{Exposed, OPENED};
 
-pub(super) static EXPOSED: Threshold = Threshold {
-    what: "share of a step that waits for other ranks, at least",
-    value: 0.1,
-    source: "PyTorch profiler's plugin: communication over 10 % of a step",
-};
-pub(super) static SCALING: Threshold = Threshold {
-    what: "rate of all ranks over the rate of one rank times their number, below",
-    value: 1.0 - EXPOSED.value,
-    source: "PyTorch profiler's plugin: 10% of a step",
-};
-pub(super) static SLOWEST: Threshold = Threshold {
-    what: "computing time of the slowest rank over the median of all, at least",
-    value: 1.0 + MODERATE,
-    source: "own choice: ranks with equal work differ by less over a probe, and all wait for the slowest",
-};
+thresholds! {
+    EXPOSED = 0.1 => "share of a step that waits for other ranks, at least",
+        "PyTorch profiler's plugin: communication over 10 % of a step";
+    SCALING = 1.0 - EXPOSED.value => "rate of all ranks over the rate of one rank times their number, below",
+        "PyTorch profiler's plugin: 10% of a step";
+    SLOWEST = 1.0 + MODERATE => "computing time of the slowest rank over the median of all, at least",
+        "own choice: ranks with equal work differ by less over a probe, and all wait for the slowest";
+}
 
 fn may_be_nccl(evidence: &Evidence) -> bool {
     evidence.text("distributed.backend").is_none_or(|backend| backend.contains("nccl"))
 }
 
-pub(super) static CAUSES: [Cause; 2] = [
-    Cause {
-        name: "communication",
-        title: "communication between ranks",
-        about: "Ranks wait for the exchange of gradients or weights.",
-        signature: "training without communication is faster; or, if not measured, time in collectives, or many ranks do less than many times one rank",
-        thresholds: &[&OPENED, &EXPOSED, &SCALING],
-        kind: Kind::Bottleneck,
-        scope: Scope::Ranks,
-        find: communication,
-        opens: &[
-            "bucket_cap_mb",
-            "compression",
-            "gradient_as_bucket_view",
-            "reshard_after_forward",
-            "prefetch_depth",
-            "sharding_strategy",
-            "batch_size",
-            "grad_accumulation",
-            "precision",
-            "nccl_channels",
-            "nccl_chunk_size",
-        ],
-        cures: &[Cure {
-            what: "check that NCCL uses NVLink, InfiniBand, GPUDirect and the right network (NCCL_DEBUG=INFO)",
-            why: "the link is the limit, and it is chosen outside the job",
-            applies: may_be_nccl,
-        }],
-    },
-    Cause {
-        name: "straggler",
-        title: "a straggling rank",
-        about: "One rank computes longer than the rest, and all wait for it.",
-        signature: "the slowest rank computes longer than the median",
-        thresholds: &[&SLOWEST],
-        kind: Kind::Bottleneck,
-        scope: Scope::Ranks,
-        find: straggler,
-        opens: &[],
-        cures: &[
-            Cure::always(
-                "check this rank's device: clocks, other programs, PCIe link (gputune device)",
-                "the same work takes longer on it",
-            ),
-            Cure::always(
-                "give all ranks equal work: samples of similar length, or equal numbers of tokens",
-                "the longest sequence of all ranks sets the step's time",
-            ),
-        ],
-    },
-];
+causes! {
+    communication (Bottleneck, Ranks): "communication between ranks";
+        about "Ranks wait for the exchange of gradients or weights.";
+        signature "training without communication is faster; or, if not measured, time in collectives, or many ranks do less than many times one rank";
+        thresholds [OPENED, EXPOSED, SCALING];
+        opens [
+            "bucket_cap_mb", "compression", "gradient_as_bucket_view", "reshard_after_forward", "prefetch_depth",
+            "sharding_strategy", "batch_size", "grad_accumulation", "precision", "nccl_channels", "nccl_chunk_size",
+        ];
+        cures {
+            "check that NCCL uses NVLink, InfiniBand, GPUDirect and the right network (NCCL_DEBUG=INFO)":
+                "the link is the limit, and it is chosen outside the job", if may_be_nccl;
+        }
+
+    straggler (Bottleneck, Ranks): "a straggling rank";
+        about "One rank computes longer than the rest, and all wait for it.";
+        signature "the slowest rank computes longer than the median";
+        thresholds [SLOWEST];
+        cures {
+            "check this rank's device: clocks, other programs, PCIe link (gputune device)":
+                "the same work takes longer on it";
+            "give all ranks equal work: samples of similar length, or equal numbers of tokens":
+                "the longest sequence of all ranks sets the step's time";
+        }
+}
 
 fn communication(evidence: &Evidence) -> Option<Found> {
     let ranks = evidence.ranks();

@@ -1,9 +1,7 @@
 //! Data starvation without a known reason, or from a resource that workers share.
 
 use super::super::account::{Account, Branch};
-use super::super::cause::{
-    Cause, Cure, Found, Kind, SURE_ENOUGH, Scope, Strength, Threshold, Worth, shown_share, times_without,
-};
+use super::super::cause::{Found, SURE_ENOUGH, Strength, Worth, causes, shown_share, thresholds, times_without};
 use super::super::evidence::Evidence;
 use super::super::lines;
 use super::super::starvation::{
@@ -12,61 +10,37 @@ use super::super::starvation::{
 use super::data;
 use super::{loader, memory, tenants};
 
-pub(super) static LOCKS: Threshold = Threshold {
-    what: "share of the workers' loading time in lines that take a lock, at least",
-    value: 0.33,
-    source: "own choice: a lock that takes less than a third is one reason among several",
-};
+thresholds! {
+    LOCKS = 0.33 => "share of the workers' loading time in lines that take a lock, at least",
+        "own choice: a lock that takes less than a third is one reason among several";
+}
 
-pub(super) static CAUSES: [Cause; 2] = [
-    Cause {
-        name: "shared_source",
-        title: "data starvation: workers wait for each other",
-        about: "Workers share a resource that serves one of them at a time: a lock, a disk, a server, an interpreter.",
-        signature: "more workers do not help although cores are idle, or the workers' time goes into lines that take a lock",
-        thresholds: &[&WAIT, &WITHOUT_LOADER, &MORE_WORKERS, &CORES_FULL, &LOCKS],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: shared_source,
-        opens: &[],
-        cures: &[
-            Cure::always(
-                "give each worker its own files, archives and connections: open them in `worker_init_fn` or at the first sample",
-                "a shared resource serves one worker at a time; more workers only queue",
-            ),
-            Cure::always(
-                "hold the lock only for the access, and decode outside of it",
-                "only one worker at a time runs the code within the lock",
-            ),
-            Cure::always(
-                "copy the data to a local disk or into memory before the run",
-                "a busy disk or server serves more workers no faster",
-            ),
-        ],
-    },
-    Cause {
-        name: "data_starvation",
-        title: "data starvation for an unknown reason",
-        about: "The step waits for data, and no measurement shows the reason.",
-        signature: "no other cause of the wait is likely",
-        thresholds: &[&WAIT, &WITHOUT_LOADER],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: data_starvation,
-        opens: &["num_workers", "prefetch_factor", "persistent_workers"],
-        cures: &[
-            Cure {
-                what: "raise the threads or workers of the loader in the script",
-                why: "gputune can set only a torch DataLoader",
-                applies: |evidence| evidence.text("loader.other").is_some(),
-            },
-            Cure::always(
-                "look at the lines of the dataset that `gputune diagnose` lists",
-                "the wait was measured, but not its reason",
-            ),
-        ],
-    },
-];
+causes! {
+    shared_source (Bottleneck, Any): "data starvation: workers wait for each other";
+        about "Workers share a resource that serves one of them at a time: a lock, a disk, a server, an interpreter.";
+        signature "more workers do not help although cores are idle, or the workers' time goes into lines that take a lock";
+        thresholds [WAIT, WITHOUT_LOADER, MORE_WORKERS, CORES_FULL, LOCKS];
+        cures {
+            "give each worker its own files, archives and connections: open them in `worker_init_fn` or at the first sample":
+                "a shared resource serves one worker at a time; more workers only queue";
+            "hold the lock only for the access, and decode outside of it":
+                "only one worker at a time runs the code within the lock";
+            "copy the data to a local disk or into memory before the run":
+                "a busy disk or server serves more workers no faster";
+        }
+
+    data_starvation (Bottleneck, Any): "data starvation for an unknown reason";
+        about "The step waits for data, and no measurement shows the reason.";
+        signature "no other cause of the wait is likely";
+        thresholds [WAIT, WITHOUT_LOADER];
+        opens ["num_workers", "prefetch_factor", "persistent_workers"];
+        cures {
+            "raise the threads or workers of the loader in the script":
+                "gputune can set only a torch DataLoader", if |evidence| evidence.text("loader.other").is_some();
+            "look at the lines of the dataset that `gputune diagnose` lists":
+                "the wait was measured, but not its reason";
+        }
+}
 
 fn shared_source(evidence: &Evidence) -> Option<Found> {
     let locks = lines::locks(evidence).filter(|(share, _)| *share >= LOCKS.value);
@@ -94,8 +68,8 @@ fn data_starvation(evidence: &Evidence) -> Option<Found> {
     /// Causes outside the loader that explain a wait for data.
     const BESIDE: [&str; 4] = ["host_memory", "shared_memory", "cpu_quota", "crowded_cores"];
     let starved = Starvation::of(evidence)?;
-    let beside = memory::CAUSES.iter().chain(&tenants::CAUSES).filter(|cause| BESIDE.contains(&cause.name));
-    let others = data::CAUSES.iter().chain(&loader::CAUSES).chain(&CAUSES[..1]).chain(beside);
+    let beside = memory::CAUSES.iter().chain(tenants::CAUSES).filter(|cause| BESIDE.contains(&cause.name));
+    let others = data::CAUSES.iter().chain(loader::CAUSES).chain(&CAUSES[..1]).chain(beside);
     let mut found = starved.found(evidence);
     // Limit the worth to the wait. Replayed batches may save more, such as the cost of watching the job.
     let in_run = || Account::of(evidence).map(|account| account.share(Branch::Data));

@@ -1,98 +1,63 @@
 //! Causes from other programs on the same machine: a quota, shared cores, a shared GPU, and threads that then wait for each other.
 
 use super::super::cause::{
-    Cause, Cure, Found, Kind, LARGE, MODERATE, Scope, Strength, Threshold, Worth, shown_gain, shown_share,
-    times_without,
+    Found, LARGE, MODERATE, Strength, Worth, causes, shown_gain, shown_share, thresholds, times_without,
 };
 use super::super::evidence::{Differential, Evidence, Gain};
 use super::super::starvation::Starvation;
 use crate::model::{Metric, quantity::show_bytes};
 
-static THROTTLED: Threshold = Threshold {
-    what: "share of the quota's periods in which it was used up, at least",
-    value: 0.1,
-    source: "own choice: a period counts whole even if the quota ran out at its end (kernel documentation, scheduler/sched-bwc.rst)",
-};
-static KEPT_WAITING: Threshold = Threshold {
-    what: "share of the time in which tasks of the job wait for a CPU, at least",
-    value: 0.15,
-    source: "own choice: a job whose tasks find a free core at once loses nothing",
-};
-static FOREIGN: Threshold = Threshold {
-    what: "share of CPU time that other programs took while almost none was idle, at least",
-    value: LARGE.value,
-    source: "own choice: a desktop takes a fifth of two cores; another training program takes more",
-};
-static CONTENDED: Threshold = Threshold {
-    what: "share of CPU time that other programs took while almost none was idle, at least, to try one thread",
-    value: MODERATE,
-    source: "own choice: the probe takes seconds, and a thread that spins loses much more than the share of its neighbour",
-};
-static ONE_THREAD: Threshold = Threshold {
-    what: "speed with one thread over the speed of the job, at least",
-    value: 1.1,
-    source: "own choice: on cores of their own, more threads are never that much slower than one",
-};
+thresholds! {
+    THROTTLED = 0.1 => "share of the quota's periods in which it was used up, at least",
+        "own choice: a period counts whole even if the quota ran out at its end (kernel documentation, scheduler/sched-bwc.rst)";
+    KEPT_WAITING = 0.15 => "share of the time in which tasks of the job wait for a CPU, at least",
+        "own choice: a job whose tasks find a free core at once loses nothing";
+    FOREIGN = LARGE.value => "share of CPU time that other programs took while almost none was idle, at least",
+        "own choice: a desktop takes a fifth of two cores; another training program takes more";
+    CONTENDED = MODERATE =>
+        "share of CPU time that other programs took while almost none was idle, at least, to try one thread",
+        "own choice: the probe takes seconds, and a thread that spins loses much more than the share of its neighbour";
+    ONE_THREAD = 1.1 => "speed with one thread over the speed of the job, at least",
+        "own choice: on cores of their own, more threads are never that much slower than one";
+}
 
-pub(super) static CAUSES: [Cause; 4] = [
-    Cause {
-        name: "cpu_quota",
-        title: "the control group's CPU quota",
-        about: "The container is stopped whenever its CPU time is used up.",
-        signature: "share of the quota's periods in which it was used up",
-        thresholds: &[&THROTTLED],
-        kind: Kind::Validity,
-        scope: Scope::Any,
-        find: cpu_quota,
-        opens: &["num_workers", "threads"],
-        cures: &[Cure::always(
-            "raise or remove the quota (docker run --cpus, resources.limits.cpu in Kubernetes)",
-            "no setting of the job avoids it; fewer workers and threads only share it better",
-        )],
-    },
-    Cause {
-        name: "crowded_cores",
-        title: "another tenant: other programs on the same cores",
-        about: "Other programs use the cores that the job runs on.",
-        signature: "other programs took CPU time, almost none was idle, and the job's tasks waited for a CPU",
-        thresholds: &[&FOREIGN, &KEPT_WAITING],
-        kind: Kind::Validity,
-        scope: Scope::Any,
-        find: crowded_cores,
-        opens: &["threads", "num_workers"],
-        cures: &[Cure::always(
-            "end the other programs, or give each program its own cores (taskset, cpuset, a reservation)",
-            "the job cannot use their CPU time; these numbers hold only for an equally busy machine",
-        )],
-    },
-    Cause {
-        name: "shared_gpu",
-        title: "another tenant: other programs on the GPU",
-        about: "Another program computes on the same GPU, so they share its time.",
-        signature: "the driver lists foreign processes",
-        thresholds: &[],
-        kind: Kind::Validity,
-        scope: Scope::Gpu,
-        find: shared_gpu,
-        opens: &[],
-        cures: &[Cure::always(
-            "end the other program, or use another GPU (CUDA_VISIBLE_DEVICES)",
-            "measurements next to it say little, and no setting returns its share",
-        )],
-    },
-    Cause {
-        name: "spinning_threads",
-        title: "threads compete with other programs",
-        about: "The threads of an operation wait for each other in a busy loop, while another program holds the core of one of them.",
-        signature: "the cores are shared; with one thread the job is faster",
-        thresholds: &[&CONTENDED, &KEPT_WAITING, &ONE_THREAD],
-        kind: Kind::Bottleneck,
-        scope: Scope::Any,
-        find: spinning_threads,
-        opens: &["threads"],
-        cures: &[],
-    },
-];
+causes! {
+    cpu_quota (Validity, Any): "the control group's CPU quota";
+        about "The container is stopped whenever its CPU time is used up.";
+        signature "share of the quota's periods in which it was used up";
+        thresholds [THROTTLED];
+        opens ["num_workers", "threads"];
+        cures {
+            "raise or remove the quota (docker run --cpus, resources.limits.cpu in Kubernetes)":
+                "no setting of the job avoids it; fewer workers and threads only share it better";
+        }
+
+    crowded_cores (Validity, Any): "another tenant: other programs on the same cores";
+        about "Other programs use the cores that the job runs on.";
+        signature "other programs took CPU time, almost none was idle, and the job's tasks waited for a CPU";
+        thresholds [FOREIGN, KEPT_WAITING];
+        opens ["threads", "num_workers"];
+        cures {
+            "end the other programs, or give each program its own cores (taskset, cpuset, a reservation)":
+                "the job cannot use their CPU time; these numbers hold only for an equally busy machine";
+        }
+
+    shared_gpu (Validity, Gpu): "another tenant: other programs on the GPU";
+        about "Another program computes on the same GPU, so they share its time.";
+        signature "the driver lists foreign processes";
+        thresholds [];
+        cures {
+            "end the other program, or use another GPU (CUDA_VISIBLE_DEVICES)":
+                "measurements next to it say little, and no setting returns its share";
+        }
+
+    spinning_threads (Bottleneck, Any): "threads compete with other programs";
+        about "The threads of an operation wait for each other in a busy loop, while another program holds the core of one of them.";
+        signature "the cores are shared; with one thread the job is faster";
+        thresholds [CONTENDED, KEPT_WAITING, ONE_THREAD];
+        opens ["threads"];
+        cures {}
+}
 
 fn cpu_quota(evidence: &Evidence) -> Option<Found> {
     let share = evidence.host(Metric::CpuThrottled).filter(|share| *share >= THROTTLED.value)?;
@@ -128,7 +93,6 @@ fn shared_gpu(evidence: &Evidence) -> Option<Found> {
     let mut found = Found::new(Worth::unknown("no probe can run without it"));
     found.add(Strength::Proof, message);
     if let Some(bytes) = evidence.gpu(Metric::MemoryOthers).filter(|bytes| *bytes > 1e9) {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be a size")]
         let bytes = show_bytes(bytes.min(1e18) as u64);
         found.add(Strength::Hint, format!("other processes hold {bytes} of its memory"));
     }
@@ -147,7 +111,6 @@ pub(in crate::diagnosis) fn contention(evidence: &Evidence) -> Option<String> {
     foreign.or(waited.map(shown_waiting))
 }
 
-/// Returns the gain with one thread, if it reaches the threshold.
 pub(in crate::diagnosis) fn gain_of_one_thread(evidence: &Evidence) -> Option<Gain> {
     let threads = evidence.run(Differential::OneThread)?.facts.number("threads");
     // The script or another variable may set the threads itself.

@@ -18,7 +18,6 @@ fn names(verdict: &Verdict) -> Vec<&'static str> {
     verdict.causes.iter().map(|diagnosed| diagnosed.cause.name).collect()
 }
 
-/// Returns the finding of a cause in a job.
 fn found(name: &str, job: &Job) -> Option<Found> {
     (cause(name).unwrap().find)(&job.evidence())
 }

@@ -88,7 +88,6 @@ pub enum Price {
 }
 
 impl Price {
-    /// Returns the price of an hour of this run.
     fn per_hour(self, measurement: &Measurement) -> Option<f64> {
         match self {
             Self::PerHour(price) => Some(price),
@@ -133,7 +132,6 @@ pub(super) fn with_half_width(number: f64, relative: Option<f64>) -> Estimate {
     }
 }
 
-/// Formats a metric's number for display; byte counts are shown as sizes.
 pub(super) fn shown(metric: &str, number: f64) -> String {
     match metric {
         "peak_memory" | "host_memory" => quantity::show_bytes(number as u64),

@@ -145,7 +145,6 @@ impl Space {
     }
 }
 
-/// Counts the configs of a space that a function restricts, by a walk.
 fn count_restricted(space: &Space) -> Count {
     /// Settings that the walk tries: a round number, as a bound on time.
     const FUEL: u64 = 150_000;

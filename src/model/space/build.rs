@@ -76,6 +76,7 @@ fn quoted(names: &[String]) -> String {
 
 /// Collects the parts of a [`Space`].
 #[derive(Default, Deserialize)]
+#[must_use]
 pub struct SpaceBuilder {
     pub(super) parameters: Vec<Parameter>,
     #[serde(default)]
@@ -94,7 +95,6 @@ impl TryFrom<SpaceBuilder> for Space {
 
 impl SpaceBuilder {
     /// Adds a parameter.
-    #[must_use]
     pub fn parameter(mut self, parameter: Parameter) -> Self {
         self.parameters.push(parameter);
         self
@@ -103,7 +103,6 @@ impl SpaceBuilder {
     /// Adds a value that is computed from other values.
     ///
     /// It is absent if it depends on an inactive parameter.
-    #[must_use]
     pub fn derive(mut self, name: impl Into<String>, expression: Expression) -> Self {
         self.derived.push(Derived { name: name.into(), expression });
         self
@@ -112,7 +111,6 @@ impl SpaceBuilder {
     /// Adds a condition that every config must meet.
     ///
     /// A rule that uses an inactive parameter does not apply. A rule that cannot be evaluated forbids the config.
-    #[must_use]
     pub fn rule(mut self, condition: Expression) -> Self {
         self.rules.push(condition);
         self
@@ -314,19 +312,22 @@ mod tests {
         Expression::parse(text).unwrap()
     }
 
-    fn built<const N: usize>(
-        parameters: [Parameter; N],
-        derived: &[(&str, &str)],
-        rules: &[&str],
-    ) -> Result<Space, SpaceError> {
-        let builder = parameters.into_iter().fold(Space::builder(), SpaceBuilder::parameter);
-        let builder = derived.iter().fold(builder, |builder, (name, text)| builder.derive(*name, expression(text)));
-        rules.iter().fold(builder, |builder, text| builder.rule(expression(text))).build()
+    impl Space {
+        /// Builds a space for a test: its parameters, the derived values by name, and the rules.
+        pub(crate) fn built(
+            parameters: impl IntoIterator<Item = Parameter>,
+            derived: &[(&str, &str)],
+            rules: &[&str],
+        ) -> Result<Self, SpaceError> {
+            let builder = parameters.into_iter().fold(Self::builder(), SpaceBuilder::parameter);
+            let builder = derived.iter().fold(builder, |builder, (name, text)| builder.derive(*name, expression(text)));
+            rules.iter().fold(builder, |builder, text| builder.rule(expression(text))).build()
+        }
     }
 
     #[test]
     fn circles_are_refused_and_named() {
-        let error = built([Parameter::values("x", [1])], &[("a", "b + 1"), ("b", "a + x")], &[]).unwrap_err();
+        let error = Space::built([Parameter::values("x", [1])], &[("a", "b + 1"), ("b", "a + x")], &[]).unwrap_err();
         assert_eq!(error.to_string(), "`a`, `b` depend on each other in a circle");
         let when = |(name, text): (&str, &str)| Parameter::values(name, [1]).when(expression(text));
         let error = Space::new([("a", "b > 0"), ("b", "a > 0")].map(when));
@@ -342,7 +343,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_evaluated_is_found_with_its_settings() {
-        let space = built([Parameter::range("workers", 0, 2, 1)], &[], &["8 / workers > 1"]).unwrap();
+        let space = Space::built([Parameter::range("workers", 0, 2, 1)], &[], &["8 / workers > 1"]).unwrap();
         let error = space.try_expressions().unwrap_err();
         assert!(error.to_string().contains("workers=0"), "{error}");
     }
@@ -350,14 +351,14 @@ mod tests {
     #[test]
     fn derived_values_may_be_used_before_they_are_written() {
         let derived = [("b", "a * 10"), ("a", "x + 1")];
-        let space = built([Parameter::values("x", [2, 3])], &derived, &["b > 30"]).unwrap();
+        let space = Space::built([Parameter::values("x", [2, 3])], &derived, &["b > 30"]).unwrap();
         let all: Vec<String> = Walk::new(&space).map(|config| space.settings(&config).line()).collect();
         assert_eq!(all, ["x=3 b=40 a=4"]);
     }
 
     #[test]
     fn an_impossible_rule_ends_the_walk() {
-        let space = built([Parameter::values("x", [1, 2])], &[], &["x > 5"]).unwrap();
+        let space = Space::built([Parameter::values("x", [1, 2])], &[], &["x > 5"]).unwrap();
         assert_eq!(Walk::new(&space).advance(&mut 100), Advance::End);
         assert_eq!((space.first(), space.count()), (None, Count::Exact(0)));
     }
@@ -372,7 +373,8 @@ mod tests {
             Parameter::values("precision", ["fp32", "bf16"]).full_precision("fp32").plays(Role::Precision),
             Parameter::values("prefetch", [2, 4]).when(expression("workers > 0")),
         ];
-        let space = built(parameters, &[("pieces", "1024 / batch_size")], &["batch_size * workers <= 8192"]).unwrap();
+        let derived = [("pieces", "1024 / batch_size")];
+        let space = Space::built(parameters, &derived, &["batch_size * workers <= 8192"]).unwrap();
         let read: Space = serde_json::from_str(&serde_json::to_string(&space).unwrap()).unwrap();
         for (before, after) in space.parameters().iter().zip(read.parameters()) {
             assert_eq!(before.definition(), after.definition());

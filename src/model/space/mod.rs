@@ -191,15 +191,8 @@ impl Space {
         self
     }
 
-    /// Returns the space in which the `closed` parameters have only their first setting; its configs are also of this space.
-    ///
-    /// # Errors
-    /// The reduced space cannot be built. Rules that forbid every config are no error.
-    pub fn with_first_settings(&self, closed: &[&str]) -> Result<Self, SpaceError> {
-        self.with_only(|parameter| closed.contains(&parameter.name()).then_some(0))
-    }
-
-    /// Returns the space in which some parameters have only one of their settings: the one at the level that `level` returns.
+    /// Returns the space in which some parameters have only one of their settings: the one at the level that `level` returns. With
+    /// the first settings, its configs are also of this space.
     ///
     /// # Errors
     /// The reduced space cannot be built. Rules that forbid every config are no error.

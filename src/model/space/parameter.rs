@@ -101,6 +101,7 @@ impl Role {
 /// assert!(!precision.is_ordinal());
 /// ```
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[must_use]
 pub struct Parameter {
     name: String,
     levels: Levels,
@@ -186,21 +187,18 @@ impl Parameter {
     }
 
     /// Makes the parameter active only if the condition holds.
-    #[must_use]
     pub fn when(mut self, condition: Expression) -> Self {
         self.when = Some(condition);
         self
     }
 
     /// States the parameter's effect on device memory; see [`memory_role`](Self::memory_role) for the default.
-    #[must_use]
     pub fn memory(mut self, role: MemoryRole) -> Self {
         self.memory = Some(role);
         self
     }
 
     /// States that the parameter is the number of samples per training step, whatever its name.
-    #[must_use]
     pub fn batch_size(mut self) -> Self {
         self.is_batch_size = true;
         self
@@ -208,21 +206,18 @@ impl Parameter {
 
     /// States that the parameter changes the numerical results, and gives its value in full precision. The value need not be
     /// one of its settings; see [`numerics`](crate::search::numerics).
-    #[must_use]
     pub fn full_precision(mut self, value: impl Into<Value>) -> Self {
         self.full_precision = Some(value.into());
         self
     }
 
     /// States the [fact](crate::model::fact) that reports the applied setting, whatever the parameter's name.
-    #[must_use]
     pub fn told_by(mut self, fact: impl Into<String>) -> Self {
         self.told_by = Some(fact.into());
         self
     }
 
     /// States that the setting can change while a process trains, so one process can probe several configs.
-    #[must_use]
     pub fn live(mut self) -> Self {
         self.is_live = true;
         self
@@ -249,7 +244,6 @@ impl Parameter {
     /// let threads = Parameter::range("logger_threads", 1, 4, 1).plays(None);
     /// assert_eq!(threads.role(), None);
     /// ```
-    #[must_use]
     pub fn plays(mut self, role: impl Into<Option<Role>>) -> Self {
         self.role = Some(role.into());
         self
@@ -304,7 +298,6 @@ impl Parameter {
         }
     }
 
-    /// Returns the same parameter with only one of its settings.
     pub(super) fn only(&self, level: u32) -> Self {
         Self { levels: Levels::Listed(vec![self.value(level)]), ..self.clone() }
     }
@@ -375,28 +368,14 @@ impl Parameter {
     /// name mentions a way to divide or move memory (devices, ranks, shards, checkpointing, accumulation, bits). Strings and
     /// booleans are [`Unknown`](MemoryRole::Unknown), except the loader's switches.
     pub fn memory_role(&self) -> MemoryRole {
-        const DIVIDERS: &[&str] = &[
-            "accum",
-            "bit",
-            "checkpoint",
-            "device",
-            "gpu",
-            "node",
-            "offload",
-            "parallel",
-            "rank",
-            "shard",
-            "stage",
-            "world",
-            "zero",
-        ];
+        const DIVIDERS: &str = "accum bit checkpoint device gpu node offload parallel rank shard stage world zero";
         const LOADER_SWITCHES: &[&str] = &["persistent_workers", "pin_memory", "drop_last", "in_order"];
-        let has = |words: &[&str]| words.iter().any(|word| self.name.contains(word));
+        let has_divider = || DIVIDERS.split(' ').any(|word| self.name.contains(word));
         if let Some(role) = self.memory {
             role
         } else if self.is_stated_batch_size() || self.has_batch_name() {
             MemoryRole::Grows
-        } else if LOADER_SWITCHES.contains(&self.name.as_str()) || (self.is_ordinal() && !has(DIVIDERS)) {
+        } else if LOADER_SWITCHES.contains(&self.name.as_str()) || (self.is_ordinal() && !has_divider()) {
             MemoryRole::Same
         } else {
             MemoryRole::Unknown
@@ -419,7 +398,6 @@ impl Parameter {
         BATCHES.contains(&self.name.as_str()) || self.name.ends_with("_batch_size")
     }
 
-    /// Finds the first setting that is listed twice.
     pub(super) fn duplicate(&self) -> Option<&Value> {
         let Levels::Listed(values) = &self.levels else { return None };
         let is_earlier = |(at, value): &(usize, &Value)| values[..*at].iter().any(|other| same(other, value));

@@ -8,13 +8,10 @@ use super::{Config, Expression, ExpressionError, INACTIVE, Space, Value};
 /// The parameters that each expression depends on, directly or through derived values and conditions.
 #[derive(Default)]
 pub(super) struct Graph {
-    /// For each parameter, the parameters that its condition depends on.
     pub(super) conditions: Vec<Vec<usize>>,
-    /// For each derived value, the parameters that it depends on.
     pub(super) derived: Vec<Vec<usize>>,
     /// The derived values, each after the values that it depends on.
     pub(super) derived_order: Vec<usize>,
-    /// For each rule, the parameters that it depends on.
     pub(super) rules: Vec<Vec<usize>>,
 }
 
@@ -51,7 +48,6 @@ pub(super) struct Plan {
     ready: Vec<Ready>,
 }
 
-/// The expressions that become computable at one place of the order.
 #[derive(Debug, Default)]
 struct Ready {
     derived: Vec<usize>,

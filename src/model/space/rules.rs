@@ -53,7 +53,6 @@ impl Groups {
         }
     }
 
-    /// Returns true if the space is proved to be empty.
     pub(super) fn is_empty(&self) -> bool {
         self.is_empty
     }
@@ -254,7 +253,6 @@ impl Listing {
         Some(Self { order: plan.order.clone(), rows: search.rows })
     }
 
-    /// Returns the same settings with the columns in another order.
     fn reordered(&self, order: &[usize]) -> Self {
         let column = |parameter: &usize| self.order.iter().position(|known| known == parameter);
         let columns: Vec<usize> = order.iter().filter_map(column).collect();
@@ -287,7 +285,6 @@ impl Listing {
     }
 }
 
-/// Returns the place at a share of a length.
 fn place_at(share: f64, len: usize) -> usize {
     ((share.clamp(0.0, 1.0) * len as f64) as usize).min(len.saturating_sub(1))
 }
@@ -479,11 +476,6 @@ mod tests {
         }
     }
 
-    fn builder(parameters: impl IntoIterator<Item = Parameter>, rules: &[&str]) -> Space {
-        let builder = parameters.into_iter().fold(Space::builder(), crate::model::space::SpaceBuilder::parameter);
-        rules.iter().fold(builder, |builder, rule| builder.rule(Expression::parse(*rule).unwrap())).build().unwrap()
-    }
-
     #[test]
     fn rules_that_leave_very_little_are_counted() {
         let parallel = || {
@@ -498,18 +490,19 @@ mod tests {
                 Parameter::range("zero", 0, 3, 1),
             ]
         };
-        let space = builder(parallel(), &["dp * tp * pp == 64", "batch_size == 1024 and zero == 3"]);
+        let space = Space::built(parallel(), &[], &["dp * tp * pp == 64", "batch_size == 1024 and zero == 3"]).unwrap();
         // There are sixteen pairs of tp and pp, each with exactly one dp.
         assert_eq!(space.count(), Count::Exact(16 * 11 * 17 * 8));
         assert_eq!(space.settings(&space.first().unwrap()).integer("batch_size"), Some(1024));
-        let space = builder(parallel(), &["batch_size == micro * dp", "batch_size % (tp * pp) == 0"]);
+        let rules = ["batch_size == micro * dp", "batch_size % (tp * pp) == 0"];
+        let space = Space::built(parallel(), &[], &rules).unwrap();
         assert_eq!(space.count(), Count::Exact(Walk::new(&space).count() as u128));
     }
 
     #[test]
     fn a_group_too_large_to_list_is_drawn_from_evenly() {
         let wide = |name: &str| Parameter::range(name, 1, 30_000, 1);
-        let space = builder([wide("a"), wide("b")], &["a % 3 == 0 or b % 2 == 0"]);
+        let space = Space::built([wide("a"), wide("b")], &[], &["a % 3 == 0 or b % 2 == 0"]).unwrap();
         assert_eq!((space.count(), space.is_empty()), (Count::Unknown, false));
         let drawn = space.draws(1, 3000);
         assert!(drawn.len() == 3000 && drawn.iter().all(|config| space.allows(config)));
@@ -523,7 +516,7 @@ mod tests {
     fn a_condition_does_not_change_the_share_of_the_other_parameters() {
         let wide = Parameter::range("b", 1, 9, 1).when(Expression::parse("a > 1").unwrap());
         let more = Parameter::range("c", 1, 100_000, 1);
-        let space = builder([Parameter::range("a", 1, 2, 1), wide, more], &["a + c > 0"]);
+        let space = Space::built([Parameter::range("a", 1, 2, 1), wide, more], &[], &["a + c > 0"]).unwrap();
         assert_eq!(space.count(), Count::Unknown);
         // One of ten configs has an inactive `b`; the standard deviation is 9.5.
         let drawn = space.draws(1, 1000);
@@ -535,7 +528,7 @@ mod tests {
     fn an_unproved_space_is_not_called_empty() {
         let digits = (0..12).map(|at| Parameter::range(format!("d{at}"), 0, 9, 1));
         let sum = (0..12).map(|at| format!("d{at}")).collect::<Vec<_>>().join(" + ");
-        let space = builder(digits, &[&format!("{sum} >= 109")]);
+        let space = Space::built(digits, &[], &[&format!("{sum} >= 109")]).unwrap();
         assert_eq!((space.count(), space.is_empty(), space.first()), (Count::Unknown, false, None));
     }
 
@@ -543,14 +536,14 @@ mod tests {
     fn a_parameter_that_is_never_active_leaves_the_others() {
         let condition = "not (abs(0) != abs(1))";
         let never = || Parameter::range("c", 0, 2, 1).when(Expression::parse(condition).unwrap());
-        let space = builder([Parameter::range("a", 0, 3, 1), never()], &["a > 1"]);
+        let space = Space::built([Parameter::range("a", 0, 3, 1), never()], &[], &["a > 1"]).unwrap();
         assert_eq!((space.count(), space.is_empty()), (Count::Exact(2), false));
         assert_eq!(Walk::new(&space).count(), 2);
     }
 
     #[test]
     fn a_rule_without_parameters_can_refuse_everything() {
-        let space = builder([Parameter::range("a", 0, 3, 1)], &["1 > 2"]);
+        let space = Space::built([Parameter::range("a", 0, 3, 1)], &[], &["1 > 2"]).unwrap();
         assert_eq!((space.count(), space.is_empty(), space.first()), (Count::Exact(0), true, None));
     }
 }

@@ -126,17 +126,7 @@ impl fmt::Display for Value {
     }
 }
 
-macro_rules! from {
-    ($($type:ty => $variant:ident),*) => {
-        $(impl From<$type> for Value {
-            fn from(value: $type) -> Self {
-                Self::$variant(value.into())
-            }
-        })*
-    };
-}
-
-from!(bool => Bool, i32 => Int, i64 => Int, f64 => Float, &str => Text, String => Text);
+from!(Value: bool => Bool, i32 => Int, i64 => Int, f64 => Float, &str => Text, String => Text);
 
 /// Written by hand, because the error of a derived `untagged` only says that no variant matched.
 impl<'de> Deserialize<'de> for Value {
@@ -345,13 +335,8 @@ mod tests {
 
     #[test]
     fn a_derived_value_may_use_a_later_one_in_changed_and_partly_set_settings() {
-        let space = Space::builder()
-            .parameter(Parameter::values("x", [2, 3]))
-            .parameter(Parameter::values("y", [1]))
-            .derive("b", expression("a * 10"))
-            .derive("a", expression("x + 1"))
-            .build()
-            .unwrap();
+        let parameters = [Parameter::values("x", [2, 3]), Parameter::values("y", [1])];
+        let space = Space::built(parameters, &[("b", "a * 10"), ("a", "x + 1")], &[]).unwrap();
         let set = space.as_it_is_with(&Settings::from_iter([("x", 3)])).unwrap();
         assert_eq!(space.settings(&set).line(), "x=3 b=40 a=4");
         let settings = space.settings(&space.first().unwrap());
@@ -361,16 +346,15 @@ mod tests {
 
     #[test]
     fn a_condition_on_a_derived_value_is_checked_with_the_changed_settings() {
-        let space = Space::builder()
-            .parameter(Parameter::values("window", [8]).when(expression("scaler")))
-            .parameter(Parameter::values("scaler", [true]).when(expression("half")))
-            .parameter(Parameter::values("prefetch", [4]).when(expression("loads")))
-            .parameter(Parameter::values("precision", ["fp16"]))
-            .parameter(Parameter::values("workers", [2]))
-            .derive("half", expression("precision != 'fp32'"))
-            .derive("loads", expression("workers > 0"))
-            .build()
-            .unwrap();
+        let parameters = [
+            Parameter::values("window", [8]).when(expression("scaler")),
+            Parameter::values("scaler", [true]).when(expression("half")),
+            Parameter::values("prefetch", [4]).when(expression("loads")),
+            Parameter::values("precision", ["fp16"]),
+            Parameter::values("workers", [2]),
+        ];
+        let derived = [("half", "precision != 'fp32'"), ("loads", "workers > 0")];
+        let space = Space::built(parameters, &derived, &[]).unwrap();
         let settings = space.settings(&space.first().unwrap());
         let line = "window=8 scaler=true prefetch=4 precision=fp16 workers=2 half=true loads=true";
         assert_eq!(settings.line(), line);

@@ -32,7 +32,6 @@ pub enum Advance {
     OutOfFuel,
 }
 
-/// The order in which the settings of a parameter are tried.
 #[derive(Debug)]
 enum Orders {
     Ascending,
@@ -245,7 +244,6 @@ impl Space {
     }
 }
 
-/// Returns the effect of a parameter on a kind of memory.
 fn role(parameter: &Parameter, memory: Memory) -> MemoryRole {
     match memory {
         Memory::Device => parameter.memory_role(),

@@ -6,10 +6,8 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// The files and modules that were found.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
-    /// The Python that runs the job.
     pub(super) interpreter: Option<PathBuf>,
     /// Scripts and files of settings that the command names, and the project's own program.
     pub(super) files: Vec<PathBuf>,

@@ -56,7 +56,6 @@ pub(super) fn trials(path: &Path, lines: &[(usize, &[u8])]) -> Result<Vec<(usize
 /// The beginning of a header. The first member of a header is its format; the first member of a trial is its number.
 const BEGINNING: &[u8] = b"{\"format\":";
 
-/// Returns true if a line begins an era.
 pub(super) fn is_header(line: &[u8]) -> bool {
     line.starts_with(BEGINNING)
 }

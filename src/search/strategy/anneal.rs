@@ -123,7 +123,6 @@ fn is_one_step(space: &Space, from: &Config, to: &Config) -> bool {
     changed.len() <= 1 || changed.iter().any(is_detour)
 }
 
-/// How two scores are compared.
 #[derive(Debug, Clone, Copy)]
 enum Scale {
     /// By their logarithms.

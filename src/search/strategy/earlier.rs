@@ -124,11 +124,9 @@ impl EarlierStudy {
 
     /// Returns the study's record for a journal.
     pub fn record(&self) -> WarmStart {
-        let mut digest = Digest::default();
-        for trial in &self.trials {
-            digest.add(serde_json::to_string(trial).unwrap_or_default().as_bytes());
-        }
-        WarmStart { place: self.place.clone(), trials: self.trials.len(), digest: format!("{:016x}", digest.0) }
+        let shown = self.trials.iter().map(|trial| serde_json::to_string(trial).unwrap_or_default());
+        let digest = shown.fold(EMPTY, |digest, trial| added(digest, trial.as_bytes()));
+        WarmStart { place: self.place.clone(), trials: self.trials.len(), digest: format!("{digest:016x}") }
     }
 
     /// Returns the part of the study that a search of this space can learn from.
@@ -260,13 +258,11 @@ impl Earlier {
         if points.len() > Self::MOST {
             points = spread(points.len(), Self::MOST).into_iter().map(|at| points[at].clone()).collect();
         }
-        let mut digest = Digest::default();
-        digest.add(&[u8::from(direction == Direction::Minimize)]);
-        parameters.iter().for_each(|&at| digest.add(&(at as u64).to_le_bytes()));
-        for point in &points {
-            point.levels.iter().chain([&point.score]).for_each(|number| digest.add(&number.to_bits().to_le_bytes()));
-        }
-        Self { place, trials, parameters, points, id: digest.0 }
+        let numbers = points.iter().flat_map(|point| point.levels.iter().chain([&point.score]));
+        let words = parameters.iter().map(|&at| at as u64).chain(numbers.map(|number| number.to_bits()));
+        let direction = added(EMPTY, &[u8::from(direction == Direction::Minimize)]);
+        let id = words.fold(direction, |digest, word| added(digest, &word.to_le_bytes()));
+        Self { place, trials, parameters, points, id }
     }
 
     /// The folder or journal of the study as it was given, or its name.
@@ -320,19 +316,10 @@ pub(super) fn spread(len: usize, most: usize) -> Vec<usize> {
     (0..best).chain((0..most - best).map(|at| best + at * (len - best) / (most - best))).collect()
 }
 
-/// A digest of the contents: FNV-1a (<https://datatracker.ietf.org/doc/html/draft-eastlake-fnv>).
-struct Digest(u64);
+/// The digest of no bytes.
+const EMPTY: u64 = 0xCBF2_9CE4_8422_2325;
 
-impl Default for Digest {
-    fn default() -> Self {
-        Self(0xCBF2_9CE4_8422_2325)
-    }
-}
-
-impl Digest {
-    fn add(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
-        }
-    }
+/// Adds bytes to a digest: FNV-1a (<https://datatracker.ietf.org/doc/html/draft-eastlake-fnv>).
+fn added(digest: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(digest, |digest, &byte| (digest ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3))
 }

@@ -111,7 +111,6 @@ impl<'a> View<'a> {
         Self { history, pending: &[], so_far: &[], walls, ..self.clone() }
     }
 
-    /// Returns the pending configs, each with its result so far.
     fn under_way(&self) -> impl Iterator<Item = (&'a Config, Option<SoFar>)> {
         let so_far = self.so_far.iter().copied().chain(std::iter::repeat(None));
         self.pending.iter().zip(so_far)

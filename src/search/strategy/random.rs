@@ -38,20 +38,19 @@ fn rare(view: &View<'_>, seed: u64, is_wanted: &dyn Fn(&Config) -> bool) -> Opti
 
 #[cfg(test)]
 mod tests {
-    use crate::model::{Expression, Parameter, Space};
+    use crate::model::{Parameter, Space};
 
     #[test]
     fn a_step_in_one_parameter_takes_along_those_that_an_equation_ties_to_it() {
-        let space = Space::builder()
-            .parameter(Parameter::powers_of_two("batch_size", 1, 1024))
-            .parameter(Parameter::powers_of_two("dp", 1, 64))
-            .parameter(Parameter::values("tp", [1, 2, 4, 8]))
-            .parameter(Parameter::values("pp", [1, 2, 4, 8]))
-            .parameter(Parameter::range("workers", 0, 9_999, 1))
-            .rule(Expression::parse("dp * tp * pp == 64").unwrap())
-            .rule(Expression::parse("batch_size == 1024 and workers % 5000 == 17").unwrap())
-            .build()
-            .unwrap();
+        let parameters = [
+            Parameter::powers_of_two("batch_size", 1, 1024),
+            Parameter::powers_of_two("dp", 1, 64),
+            Parameter::values("tp", [1, 2, 4, 8]),
+            Parameter::values("pp", [1, 2, 4, 8]),
+            Parameter::range("workers", 0, 9_999, 1),
+        ];
+        let rules = ["dp * tp * pp == 64", "batch_size == 1024 and workers % 5000 == 17"];
+        let space = Space::built(parameters, &[], &rules).unwrap();
         let settings = [("batch_size", 1024), ("dp", 16), ("tp", 4), ("pp", 1), ("workers", 17)];
         let config = space.locate(&settings.into_iter().collect()).unwrap();
         let alone = |level| space.with_level(&config, 1, level);
@@ -63,12 +62,8 @@ mod tests {
 
     #[test]
     fn draws_are_uniform_where_configs_are_listed() {
-        let space = Space::builder()
-            .parameter(Parameter::range("a", 0, 99, 1))
-            .parameter(Parameter::range("b", 0, 99, 1))
-            .rule(Expression::parse("a + b <= 3").unwrap())
-            .build()
-            .unwrap();
+        let parameters = ["a", "b"].map(|name| Parameter::range(name, 0, 99, 1));
+        let space = Space::built(parameters, &[], &["a + b <= 3"]).unwrap();
         let mut counts = std::collections::BTreeMap::new();
         for config in space.draws(5, 10_000) {
             *counts.entry(config).or_insert(0_u32) += 1;

@@ -9,7 +9,6 @@ use crate::model::{Config, History, Memory, Objective, Space};
 /// The configs that did not fit into memory. A config that another wall already rules out is left out.
 #[derive(Debug, Clone)]
 pub(super) struct Walls<'a> {
-    /// The walls, in the order of the history.
     pub(super) walls: Vec<(&'a Config, Memory)>,
     /// The walls of each group, each with its index in the history.
     groups: HashMap<Group, Vec<(usize, &'a Config)>>,
@@ -67,7 +66,6 @@ impl<'a> Walls<'a> {
         Self { walls: walls.into_iter().map(|(_, config, memory)| (config, memory)).collect(), groups }
     }
 
-    /// Returns true if a config needs at least as much memory as a wall.
     pub(super) fn rule_out(&self, space: &Space, config: &Config) -> bool {
         /// With at most this many walls, comparing with each wall is faster than looking up the group.
         const FEW: usize = 16;

@@ -125,7 +125,6 @@ impl Study {
         self.columns().into_iter().enumerate().filter_map(part).collect()
     }
 
-    /// Returns the recommended config of the front, compared with the baseline.
     pub(super) fn recommended(&self) -> Option<Best> {
         let member = self.front().into_iter().find(|member| member.is_recommended)?;
         let ranked = self.ranked_by(&self.objective);

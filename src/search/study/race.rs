@@ -27,7 +27,6 @@ const ROUNDS_OF_LEADERS: usize = 3;
 const ROUNDS_OF_FIRST_PROCESS: usize = 2;
 const ROUNDS_PER_PROCESS: usize = 8;
 
-/// The results of a search's rounds so far.
 pub(crate) struct Race {
     /// The feasible configs, the best first.
     ranking: Vec<Ranked>,

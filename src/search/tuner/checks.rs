@@ -71,10 +71,8 @@ impl Search<'_, '_> {
         if let Some(lack) = self.recovered(&measurement, request) {
             return lack;
         }
-        if let Some(mismatch) = arrival::mismatch(&self.setup.space, &request.settings, &measurement) {
-            return Outcome::Rejected(Failure::new(mismatch.to_string()));
-        }
-        if let Some(reason) = self.implausible(&measurement, request) {
+        let mismatch = arrival::mismatch(&self.setup.space, &request.settings, &measurement);
+        if let Some(reason) = mismatch.or_else(|| self.implausible(&measurement, request)) {
             return Outcome::Rejected(Failure::new(reason));
         }
         let full = self.setup.full_precision.of(&request.settings, &self.setup.space);
@@ -327,7 +325,6 @@ impl Search<'_, '_> {
         Some(format!("{delivering} of {workers} workers deliver data: {enough} workers do the same"))
     }
 
-    /// Returns true if two configs differ at most in one parameter.
     fn differ_only_in(&self, parameter: usize, one: &Config, other: &Config) -> bool {
         let same = |at: usize| at == parameter || one.level(at) == other.level(at);
         (0..self.setup.space.parameters().len()).all(same)

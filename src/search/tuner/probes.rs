@@ -154,7 +154,6 @@ const MOST_TURNS: u32 = 3;
 /// After this many disturbed turns in a row, of any configs, the search may give up: a round number.
 const MOST_IN_A_ROW: u32 = 4;
 
-/// A config that waits for another turn.
 #[derive(Debug, Default)]
 pub(super) struct PutBack {
     waiting: Vec<Waiting>,
@@ -177,10 +176,7 @@ struct Waiting {
 }
 
 impl PutBack {
-    /// Keeps a config for later.
-    ///
-    /// # Errors
-    /// Everything has been disturbed for too long.
+    /// Keeps a config for later. Fails if everything has been disturbed for too long.
     pub(super) fn put(&mut self, request: Request, reason: String) -> Result<(), TuneError> {
         self.in_a_row += 1;
         self.reason.clone_from(&reason);
@@ -202,7 +198,6 @@ impl PutBack {
         Ok(())
     }
 
-    /// Records that a probe of a config was not disturbed.
     pub(super) fn is_undisturbed(&mut self, config: &Config) {
         self.in_a_row = 0;
         self.done += 1;
@@ -228,7 +223,6 @@ impl PutBack {
         self.waiting.iter().map(|waiting| waiting.request.config().clone())
     }
 
-    /// Returns the last disturbance if a config is still not measured.
     pub(super) fn reason(&self) -> Option<&str> {
         (!self.waiting.is_empty()).then_some(self.reason.as_str())
     }
@@ -237,7 +231,6 @@ impl PutBack {
 /// A slot is closed after this many failures in a row of configs that run elsewhere.
 const IN_A_ROW: u32 = 3;
 
-/// How the last probes ended in each slot.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     /// Failures in a row.

@@ -149,7 +149,6 @@ impl Search<'_, '_> {
         self.record(trial, Some(&request.proposal), on_event)
     }
 
-    /// Makes the trial of a request that ended now.
     pub(super) fn trial(&self, slot: usize, request: &Request, outcome: Outcome, elapsed: Duration) -> Trial {
         let trial = Trial::new(request.number, request.purpose, request.config().clone(), outcome);
         Trial { elapsed, ended_at: journal::unix_time(), slot: self.slots.slot(slot).cloned(), ..trial }
@@ -231,7 +230,6 @@ impl Search<'_, '_> {
         Ok(())
     }
 
-    /// Replaces a trial that a later check has changed.
     pub(super) fn amend(&mut self, trial: Trial, on_event: OnEvent<'_>) -> Result<(), TuneError> {
         if let Some(journal) = &mut self.trials.journal {
             journal.record(&trial, &self.setup.space, None, None)?;

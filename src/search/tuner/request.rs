@@ -11,7 +11,6 @@ use crate::probe::duel::{Duel, Duelled, Way};
 use crate::probe::{Effort, Experiment, Holds, Job, Limits, ProbeError, Prober};
 use crate::search::strategy::Proposal;
 
-/// The receiver of a search's events.
 pub(super) type OnEvent<'e> = &'e mut dyn FnMut(Event<'_>);
 
 /// A prober and its slot; `None` if it has the whole machine.
@@ -27,7 +26,6 @@ pub(super) struct Request {
     pub(super) limits: Limits,
     pub(super) effort: Effort,
     pub(super) experiment: Option<Experiment>,
-    /// True if the process may stay for later rounds.
     pub(super) keeps: bool,
     /// True if the last probe was disturbed in every attempt.
     pub(super) is_after_disturbance: bool,
@@ -38,7 +36,6 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Makes a request with the effort of an ordinary probe.
     pub(super) fn new(proposal: Proposal, purpose: Purpose, settings: Settings, limits: Limits) -> Self {
         Self {
             number: 0,
@@ -77,7 +74,6 @@ pub(super) struct Round {
     pub(super) number: u32,
     /// One request for each config. All configs are compared with the first.
     pub(super) requests: Vec<Request>,
-    /// The ways to measure it, the best first.
     pub(super) ways: &'static [Way],
     /// The configs whose processes stay, besides the configs of the round.
     pub(super) kept: Vec<Config>,
@@ -259,7 +255,7 @@ pub enum Arrival<'p> {
 /// The source of arrivals, and the slots that wait until they can take part.
 pub(super) struct Arrivals<'p> {
     next: Box<dyn FnMut() -> Option<Arrival<'p>> + 'p>,
-    waiting: VecDeque<InSlot<'p>>,
+    pub(super) waiting: VecDeque<InSlot<'p>>,
 }
 
 impl<'p> Arrivals<'p> {
@@ -274,9 +270,5 @@ impl<'p> Arrivals<'p> {
                 Arrival::Remark(text) => on_event(Event::Remark { text: &text }),
             }
         }
-    }
-
-    pub(super) fn take(&mut self) -> Option<InSlot<'p>> {
-        self.waiting.pop_front()
     }
 }

@@ -192,7 +192,6 @@ impl Search<'_, '_> {
         Ok(true)
     }
 
-    /// Returns the time for the checks of the current winner.
     pub(super) fn time_for_checks(&self) -> Duration {
         let checks = self.time_to_compare() + self.time_for_epoch_ends() + self.time_for_largest_batches();
         checks + self.time_for_traces()

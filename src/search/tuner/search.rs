@@ -18,7 +18,6 @@ use crate::search::budget::StopReason;
 use crate::search::strategy::{Earlier, Lacking, Proposal, Strategy, View};
 use crate::search::study::{Study, over_whole_epochs};
 
-/// A search under way.
 pub(super) struct Search<'s, 'p> {
     pub(super) setup: &'s Setup,
     pub(super) clock: Clock,
@@ -30,7 +29,6 @@ pub(super) struct Search<'s, 'p> {
     pub(super) sees: Sees<'s>,
 }
 
-/// The time that a search takes.
 pub(super) struct Clock {
     pub(super) begin: Instant,
     /// The time that earlier runs of the same search took.
@@ -64,7 +62,6 @@ pub(super) struct Sees<'s> {
     pub(super) gains: SmallGains,
 }
 
-/// The next work of a free slot.
 enum Next {
     Probe(Box<Request>),
     /// A round of these configs.
@@ -85,7 +82,6 @@ const COARSE: f64 = 0.1;
 pub(super) const BETWEEN_RUNS: f64 = 0.03;
 
 impl Search<'_, '_> {
-    /// Searches until the winner is clear, and checks the winner.
     pub(super) fn run(&mut self, strategy: &mut dyn Strategy, on_event: OnEvent<'_>) -> Result<StopReason, TuneError> {
         let stopped = self.search_and_settle(strategy, on_event)?;
         self.check_disturbed(stopped)?;
@@ -99,7 +95,6 @@ impl Search<'_, '_> {
         Ok(if self.setup.is_stopped() { StopReason::Interrupted } else { stopped })
     }
 
-    /// Searches, and goes on with rounds until the winner is clear.
     fn search_and_settle(
         &mut self,
         strategy: &mut dyn Strategy,
@@ -355,7 +350,6 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Makes the same request for a probe that begins now.
     fn renewed(&self, request: Request) -> Request {
         Request { failed_in: request.failed_in, ..self.probe_of(request.proposal, request.purpose) }
     }

@@ -26,7 +26,6 @@ const LONGEST_WAIT: Duration = Duration::from_secs(600);
 /// How often to look for new slots: often enough that users notice no delay.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The places where probes run.
 pub(super) struct Slots<'s, 'p> {
     kind: Kind<'s, 'p>,
     stop: &'s AtomicBool,
@@ -45,7 +44,6 @@ pub(super) struct Slots<'s, 'p> {
     in_round: Vec<Config>,
 }
 
-/// A slot, or the only place.
 #[derive(Default)]
 struct Place {
     /// The slot that a trial records; `None` for the whole machine.
@@ -67,7 +65,6 @@ enum Kind<'s, 'p> {
 /// Starts a thread for a slot's prober, and returns the channel for its work. The `usize` is the slot's index.
 type Spawn<'s, 'p> = dyn Fn(Box<dyn Prober + Send + 'p>, usize) -> Sender<Work> + 's;
 
-/// Slots with a thread each.
 struct Many<'s, 'p> {
     told: Receiver<(usize, Told)>,
     spawn: Box<Spawn<'s, 'p>>,
@@ -77,7 +74,6 @@ struct Many<'s, 'p> {
 }
 
 impl<'s, 'p> Slots<'s, 'p> {
-    /// One place, in this thread.
     pub(super) fn one(prober: Box<dyn Prober + 'p>, stop: &'s AtomicBool, deadline: Option<Instant>) -> Self {
         let mut slots = Self::of(Kind::One(prober), stop, deadline);
         slots.places.push(Place { is_open: true, ..Place::default() });
@@ -140,7 +136,6 @@ impl<'s, 'p> Slots<'s, 'p> {
         self.places.len()
     }
 
-    /// Returns the number of slots that are not lost.
     pub(super) fn there(&self) -> usize {
         self.places.iter().filter(|place| !place.is_lost).count()
     }
@@ -149,7 +144,6 @@ impl<'s, 'p> Slots<'s, 'p> {
         matches!(&self.kind, Kind::Many(many) if many.arrivals.is_some())
     }
 
-    /// Returns the number of slots that take part now.
     pub(super) fn open(&self) -> usize {
         self.places.iter().filter(|place| place.is_open).count()
     }
@@ -244,10 +238,7 @@ impl<'s, 'p> Slots<'s, 'p> {
         place.running = Some(work);
     }
 
-    /// Waits until a probe is over, or a slot has joined.
-    ///
-    /// # Errors
-    /// Probing is impossible; then all probes are over.
+    /// Waits until a probe is over, or a slot has joined. Fails if probing is impossible; then all probes are over.
     pub(super) fn next(&mut self, on_event: OnEvent<'_>) -> Result<Ended, ProbeError> {
         if self.is_idle() {
             return Err(ProbeError::GaveUp { reason: "no probe was started".to_owned() });
@@ -314,7 +305,7 @@ impl<'s, 'p> Slots<'s, 'p> {
         let arrivals = many.arrivals.as_mut()?;
         arrivals.look(on_event);
         let is_open = self.welcomes?;
-        let (slot, prober) = arrivals.take()?;
+        let (slot, prober) = arrivals.waiting.pop_front()?;
         if let Some(slot) = &slot {
             on_event(Event::Remark { text: &format!("{slot} on {} has joined", slot.host) });
             self.lost_hosts.remove(&slot.host);
@@ -323,10 +314,7 @@ impl<'s, 'p> Slots<'s, 'p> {
         Some(self.count() - 1)
     }
 
-    /// Records that a slot is gone. If it was the last, waits for another slot.
-    ///
-    /// # Errors
-    /// No slot is left, and none arrives in time.
+    /// Records that a slot is gone. If it was the last, waits for another slot, and fails if none arrives in time.
     fn lose(&mut self, slot: usize, error: ProbeError, on_event: OnEvent<'_>) -> Result<Ended, ProbeError> {
         let are_others = (0..self.count()).any(|at| at != slot && !self.places[at].is_lost);
         let is_out_of_time = !are_others && matches!(error, ProbeError::NoTime { .. });
@@ -362,10 +350,7 @@ impl<'s, 'p> Slots<'s, 'p> {
         Err(error)
     }
 
-    /// Runs a probe in the first slot, while nothing else runs.
-    ///
-    /// # Errors
-    /// Probing is impossible.
+    /// Runs a probe in the first slot, while nothing else runs. Fails if probing is impossible.
     pub(super) fn run(&mut self, request: Request, on_event: OnEvent<'_>) -> Result<Outcome, ProbeError> {
         loop {
             let home = self.home();

@@ -32,7 +32,6 @@ impl Trials {
         self.history.set(space, &space.settings(config))
     }
 
-    /// Returns the measurements of a config, oldest first.
     pub(super) fn runs_of(&self, config: &Config) -> impl Iterator<Item = &Measurement> {
         self.history.of(config).filter_map(|trial| trial.outcome.measurement())
     }
@@ -67,7 +66,6 @@ impl Trials {
         Duration::try_from_secs_f64(mean).unwrap_or_default()
     }
 
-    /// Returns how many seconds the last processes took to start.
     fn last_starts(&self, counts: impl Fn(&Measurement) -> bool) -> Vec<f64> {
         const LAST: usize = 3;
         let start_of = |trial: &Arc<Trial>| {
@@ -135,7 +133,7 @@ impl Open {
     pub(super) fn update(&mut self, space: &Space, history: &History) {
         let closed = history.closed();
         if self.closed != closed {
-            self.space = space.with_first_settings(&closed).ok();
+            self.space = space.with_only(|parameter| closed.contains(&parameter.name()).then_some(0)).ok();
             self.closed = closed.into_iter().map(str::to_owned).collect();
         }
     }

@@ -332,7 +332,6 @@ mod tests {
     };
     use crate::search::tests::numbers;
 
-    /// A judge that looks at the process only.
     fn judge(process: &Process, best: f64) -> Judge<'_> {
         Judge {
             process,

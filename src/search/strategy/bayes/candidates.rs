@@ -37,7 +37,6 @@ pub(super) fn chunks(space: &Space, configs: Vec<Config>) -> Vec<Chunk> {
     configs.chunks(CHUNK).map(chunk).collect()
 }
 
-/// Returns all candidates in random order.
 pub(super) fn shuffled(candidates: &[Chunk], seed: u64) -> impl Iterator<Item = &Config> {
     let all: u128 = candidates.iter().map(|chunk| chunk.configs.len() as u128).sum();
     let order = Permutation::new(all, seed);

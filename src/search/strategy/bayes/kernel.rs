@@ -63,7 +63,6 @@ impl Decays {
     /// The largest exponent; beyond about twice this the exponentials would overflow.
     const STEEPEST: f64 = 300.0;
 
-    /// Prepares all axes of some points.
     pub(super) fn of_all(shape: &Shape, axes: &[Axis], points: &Points) -> Vec<Self> {
         let each = axes.iter().zip(&shape.lengths).zip(&points.places);
         each.map(|((&axis, &length), places)| Self::of(axis, places, exp(-length))).collect()
@@ -118,7 +117,6 @@ impl<'p> Pairs<'p> {
         Self { axes, points, numbers: numbers.collect() }
     }
 
-    /// Computes the tables of all axes.
     pub(super) fn tables(&self, shape: &Shape) -> Vec<Table> {
         let each = self.axes.iter().zip(&shape.lengths).zip(&self.points.places);
         each.map(|((axis, &length), places)| {

@@ -40,7 +40,6 @@ const MUCH: f64 = 0.15;
 /// The smallest probability that any config gets, since a model of memory is never certain. A round number.
 const LEAST: f64 = 0.001;
 
-/// A model of how much memory a space's configs need.
 #[derive(Debug)]
 pub(super) struct MemoryNeed {
     parts: Vec<Part>,

@@ -296,7 +296,6 @@ mod tests {
         if sum > 8.0 { crashed() } else { measured(1.0 + sum, 0.05) }
     }
 
-    /// Every so-many-th config with its answer.
     fn answered(space: &Space, step: usize, most: usize) -> History {
         history(Walk::new(space).step_by(step).take(most).map(|config| (config.clone(), answer(&config))))
     }

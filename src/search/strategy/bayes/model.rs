@@ -59,7 +59,6 @@ impl Model {
         Self { parts, axes, scale, shape: fitted.shape, mean }
     }
 
-    /// Returns true if the mean is an earlier study.
     pub(super) fn learns_from_earlier(&self) -> bool {
         matches!(self.mean, Mean::Earlier(..))
     }

@@ -2,7 +2,6 @@
 
 use crate::model::{Config, Parameter, Space};
 
-/// How the levels of a parameter are placed on its axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Axis {
     /// From 0 to 1 by level.

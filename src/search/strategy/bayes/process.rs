@@ -6,7 +6,6 @@ use super::points::{Axis, Points};
 use super::scale::Scale;
 use crate::model::{Space, Trial};
 
-/// The known data: points with standardised values.
 #[derive(Debug, Clone)]
 pub(super) struct Data {
     pub(super) points: Points,
@@ -16,7 +15,6 @@ pub(super) struct Data {
 }
 
 impl Data {
-    /// Values that have no noise of their own.
     pub(super) fn exact(points: Points, values: Vec<f64>) -> Self {
         Self { points, noise: vec![0.0; values.len()], values }
     }
@@ -28,7 +26,6 @@ pub(super) struct History<'h> {
     pub(super) axes: &'h [Axis],
     pub(super) scale: &'h Scale,
     pub(super) data: Data,
-    /// The trials of the data, with their scores.
     pub(super) scored: &'h [&'h (&'h Trial, f64)],
     /// True if this proposal learns from a study that is in doubt.
     pub(super) is_its_turn: bool,
@@ -257,7 +254,6 @@ mod tests {
         }
     }
 
-    /// Makes a space with parameters that are active depending on those before.
     fn conditional(seed: u64) -> Space {
         let mut chance = chance(seed);
         let parameters = (0..5_u32).map(|at| {

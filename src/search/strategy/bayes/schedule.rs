@@ -129,7 +129,6 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Returns the batch of a thought.
     pub(super) fn of(
         &mut self,
         view: &View<'_>,

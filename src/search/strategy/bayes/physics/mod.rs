@@ -371,7 +371,6 @@ fn ends(space: &Space, roles: &[Option<Role>], wanted: Role) -> Option<(f64, f64
     ends
 }
 
-/// Returns the logarithm of a parameter's last setting.
 fn ln_last(parameter: &Parameter) -> f64 {
     let last = u32::try_from(parameter.len().saturating_sub(1)).unwrap_or(u32::MAX - 1);
     ln(number(parameter, last).max(1.0))
@@ -381,7 +380,6 @@ fn number(parameter: &Parameter, level: u32) -> f64 {
     parameter.value(level).as_f64().unwrap_or(1.0)
 }
 
-/// Returns the logarithm of the batch in the middle of the settings.
 fn middle(space: &Space, roles: &[Option<Role>]) -> f64 {
     ends(space, roles, Role::Batch).map_or(0.0, |(low, high)| 0.5 * (low + high))
 }
