@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::machine::{Machine, Processors};
 use crate::model::{
-    Estimate, Measurement, Memory, Metric, Precision, Readings, SAMPLES_PER_SECOND, STEPS_PER_SECOND, fact::LOADER_RATE,
-    quantity::show_number,
+    Estimate, Measurement, Memory, Metric, Precision, Readings, SAMPLES_PER_SECOND, STEPS_PER_SECOND,
+    fact::LOADER_RATE, quantity::show_number,
 };
 
 /// The prefix of the facts with the cores that the loader alone kept busy; the number of workers follows it.

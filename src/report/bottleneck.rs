@@ -202,7 +202,8 @@ impl Spending {
         if best.winner.config == *baseline {
             return None;
         }
-        let (was, work) = study.history.of(baseline).find_map(|it| spent(study, baseline, it.outcome.measurement()?))?;
+        let (was, work) =
+            study.history.of(baseline).find_map(|it| spent(study, baseline, it.outcome.measurement()?))?;
         let (is, work_now) = spent(study, &best.winner.config, &best.winner.measurement)?;
         if work != work_now {
             return None;
