@@ -161,8 +161,11 @@ fn run(command: &Command, bare: Bare, limits: &Limits, is_quiet: bool) -> Result
     let folder = tempfile::Builder::new().prefix("gputune-").tempdir()?;
     let mut prober = CommandProber::new(step, folder.path());
     let writes = prober.protect().map_or(Writes::Allow, |protection| protection.writes());
-    // The guard against writes is in the Python hook, so it protects files only from a Python script.
-    if writes == Writes::Allow || (writes == Writes::Guard && command.inner().script_word().is_none()) {
+    // The guard against writes is in the Python hook, so it protects files only from a Python script. sudo drops
+    // PYTHONPATH, and with it the hook.
+    let by_sudo = command.words.iter().any(|word| word.rsplit('/').next() == Some("sudo"));
+    let has_no_guard = by_sudo || command.inner().script_word().is_none();
+    if writes == Writes::Allow || (writes == Writes::Guard && has_no_guard) {
         tell!(is_quiet, "  left out: nothing would protect files from its writes");
         return Ok(None);
     }

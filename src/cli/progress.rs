@@ -215,14 +215,28 @@ pub(super) fn on_terminal(text: &str, tone: Tone) -> String {
     const INDENT: usize = 6;
     let screen = colour::stderr();
     let text = text.replace(char::is_control, " ");
-    let head: String = text.chars().take(INDENT).collect();
-    let rest: String = text.chars().skip(INDENT).collect();
+    // `wrap` drops blanks at the start of a text, so they belong to the head.
+    let begin = text.char_indices().nth(INDENT).map_or(text.len(), |(at, _)| at);
+    let begin = text.len() - text[begin..].trim_start().len();
+    let (head, rest) = text.split_at(begin);
     // The last column stays free, since some terminals break a line that fills it.
     let Screen { columns, .. } = screen;
-    let lines = wrap(&rest, columns.saturating_sub(INDENT + 1));
+    let lines = wrap(rest, columns.saturating_sub(head.chars().count().max(INDENT) + 1));
     let lines = lines.iter().enumerate().map(|(at, line)| {
-        let head = if at == 0 { head.clone() } else { " ".repeat(INDENT) };
+        let head = if at == 0 { head.to_owned() } else { " ".repeat(INDENT) };
         screen.paint(tone, &format!("{head}{line}"))
     });
     lines.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_above_the_view_keeps_the_blanks_between_its_columns() {
+        for line in ["loader alone      5", "bf16              123 samples/s", "   1  batch_size=8", "once"] {
+            assert_eq!(on_terminal(line, Tone::Plain), line);
+        }
+    }
 }

@@ -136,7 +136,7 @@ pub(super) fn no_help(command: &Command, source: &Source, cwd: &Path) -> Option<
 
 /// Returns true if the command runs a shell script: by its interpreter, or by its first line.
 fn is_shell_script(command: &Command, cwd: &Path) -> bool {
-    let program = command.words.first().map_or("", String::as_str);
+    let program = command.program();
     let base = program.rsplit('/').next().unwrap_or(program);
     if matches!(base, "sh" | "bash" | "dash" | "zsh" | "make" | "just") {
         return true;

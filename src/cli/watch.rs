@@ -191,7 +191,8 @@ impl Watch {
             match &self.status {
                 _ if once && life == Life::Awaited => return Err(self.nothing_yet()),
                 Some(status) if is_new || is_over => stdout::stream_json(&state(status, &life))?,
-                None if once || is_over => return Err(self.no_status()),
+                None if once => return Err(self.no_status(Exit::Usage)),
+                None if is_over => return Err(self.no_status(exit(&life))),
                 _ => {}
             }
             if once || is_over || quit.load(Ordering::Relaxed) {
@@ -206,9 +207,9 @@ impl Watch {
         Failed::usage(format!("no search has started in {}", self.dir.display())).hint(hint)
     }
 
-    fn no_status(&self) -> Failed {
+    fn no_status(&self, exit: Exit) -> Failed {
         let message = format!("{} has no status.json that this gputune can read", self.dir.display());
-        Failed::usage(message).hint(format!("read its journal: gputune watch {} --once", paths::word(&self.dir)))
+        Failed::new(exit, message).hint(format!("read its journal: gputune watch {} --once", paths::word(&self.dir)))
     }
 
     /// Follows the search to its end.

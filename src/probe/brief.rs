@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -52,7 +54,7 @@ const MOST_BYTES: u64 = 1024 * 1024;
 /// The time between SIGTERM and SIGKILL. A round number: a command that prints its help has nothing to save.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// How often to check if the supervisor has ended the command, and how long that may take.
+/// How often to check if the command is to be ended, or has ended; and how long its end may take.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(40);
 
@@ -82,18 +84,19 @@ impl Brief {
             .map_err(ProbeError::io("start the supervisor", supervisor))?;
         scratch.note(supervised.pid());
         drop(writer);
-        // If the command prints too much, the closed pipe tells it.
+        let is_too_much = Arc::new(AtomicBool::new(false));
+        let has_read_most = Arc::clone(&is_too_much);
         let read = move || {
             let mut text = Vec::new();
             let _ = reader.take(MOST_BYTES + 1).read_to_end(&mut text);
+            has_read_most.store(text.len() as u64 > MOST_BYTES, Ordering::Relaxed);
             text
         };
         let output = std::thread::Builder::new().name("output".to_owned()).spawn(read).map_err(io("start a thread"))?;
         let deadline = Instant::now() + self.time;
         let (mut care, mut ending, mut is_late) = (Care::default(), None, false);
         let survivors = loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match reports.recv_timeout(if is_late { LOOK_EVERY } else { left }) {
+            match reports.recv_timeout(LOOK_EVERY) {
                 Ok(Some(Report::NotStarted { errno, message })) => {
                     return Err(start_error(&program, &cwd, errno, &message));
                 }
@@ -101,10 +104,11 @@ impl Brief {
                 Ok(Some(Report::Ended { ending: how, .. })) => ending = Some(how),
                 Ok(Some(Report::Clean { survivors })) => break survivors,
                 Ok(None) | Err(RecvTimeoutError::Disconnected) => break Vec::new(),
-                Err(RecvTimeoutError::Timeout) => is_late = true,
+                Err(RecvTimeoutError::Timeout) => {}
             }
             let now = Instant::now();
-            if is_late {
+            is_late |= now >= deadline;
+            if is_late || is_too_much.load(Ordering::Relaxed) {
                 supervised.stop(false);
                 if care.look_in_haste(&supervised, now) || now >= deadline + LONGEST {
                     break supervised.end_without_it();

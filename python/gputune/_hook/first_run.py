@@ -128,7 +128,8 @@ class FirstRun:
 
         def __iter__(environ: Any) -> Any:
             names = list(names_of(environ))
-            listed.update(names)
+            if users_frame(sys._getframe(1), 1) is not None:
+                listed.update(names)
             return iter(names)
 
         kind.__getitem__, kind.get, kind.__iter__ = __getitem__, get_or, __iter__

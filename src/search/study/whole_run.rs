@@ -92,8 +92,12 @@ fn over_whole_epoch(measurement: &Measurement, end: EpochEnd) -> Option<Measurem
 
 /// Returns how long a script evaluated between the measured steps, such as after each thousandth step.
 fn evaluation_between_steps(run: &Measurement) -> Option<String> {
-    let took = show_seconds(run.timing.outliers.get(EVALUATION)?.seconds);
-    Some(format!("evaluation between steps, {took} of {} measured", show_seconds(run.timing.measured_seconds?)))
+    let left_out = &run.timing.outliers;
+    let took = show_seconds(left_out.get(EVALUATION)?.seconds);
+    // The measured time of a round is without the steps that are left out.
+    let others: f64 = left_out.values().map(|steps| steps.seconds).sum();
+    let measured = run.timing.measured_seconds? + if run.round.is_some() { others } else { 0.0 };
+    Some(format!("evaluation between steps, {took} of {} measured", show_seconds(measured)))
 }
 
 impl Study {
@@ -196,6 +200,8 @@ mod tests {
         run.timing.measured_seconds = Some(4.0);
         run.timing.outliers.insert(EVALUATION.to_owned(), Outliers { steps: 2, seconds: 1.5 });
         assert_eq!(evaluation_between_steps(&run).unwrap(), "evaluation between steps, 1.50 s of 4.00 s measured");
+        run.round = Some(InRound { number: 1, process: 1, slices: vec![1.0] });
+        assert_eq!(evaluation_between_steps(&run).unwrap(), "evaluation between steps, 1.50 s of 5.50 s measured");
     }
 
     #[test]
