@@ -65,9 +65,11 @@ pub(super) fn run(args: &Args) -> super::Result {
 /// Reports the settings that took effect. The step trains on if the probe no longer listens.
 fn tell_settings(args: &Args, reporter: &mut Reporter) {
     let Args { batch_size, workers, prefetch, .. } = *args;
-    for (name, value) in [("batch_size", batch_size), ("workers", workers), ("prefetch_factor", prefetch)] {
+    for (name, value) in
+        [("loader.batch_size", batch_size), ("loader.workers", workers), ("loader.prefetch_factor", prefetch)]
+    {
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-        let _ = reporter.fact(&format!("loader.{name}"), value as f64);
+        let _ = reporter.fact(name, value as f64);
     }
     let _ = reporter.fact("precision", args.precision.to_string().as_str());
 }

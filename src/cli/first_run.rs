@@ -18,7 +18,8 @@ use super::{diagnostic, interrupt, paths};
 
 /// The largest share of a search's time that the first run may take. A round number.
 const MOST: f64 = 0.5;
-/// The largest share of a search's time for each further run, and for all of them together. A round number.
+/// The largest share of a search's time for each further run, and the share after which no further run begins. A round
+/// number.
 const BRIEF: f64 = 0.25;
 
 /// The limits of a first run. Round numbers: data is often prepared for a minute before the first step.

@@ -40,7 +40,8 @@ pub(super) const OWN_SPEC: &str = "gputune.toml";
 
 /// Returns the default folder of a spec's search: `gputune-out/<name of the file>`, or the folder of a spec that `gputune tune` wrote.
 pub(super) fn default_for(spec: &Path) -> PathBuf {
-    let has_search = |at: &Path| at.join(JOURNAL).exists() || at.parent().is_some_and(|all| all.ends_with(ALL));
+    let has_search =
+        |folder: &Path| folder.join(JOURNAL).exists() || folder.parent().is_some_and(|all| all.ends_with(ALL));
     let is_of_tune =
         spec.file_name().is_some_and(|name| name == OWN_SPEC) && paths::absolute(spec).parent().is_some_and(has_search);
     match spec.parent().filter(|_| is_of_tune) {

@@ -194,7 +194,8 @@ fn metavar(text: &str, gap: usize, boxed: bool) -> Option<(&str, &str)> {
         None => text.find(|c: char| c.is_whitespace() || c == ',').unwrap_or(text.len()),
     };
     let (word, after) = text.split_at(end);
-    let is_told = |it: &str| ["default", "required", "env var", "x>", "x<"].iter().any(|by| it[1..].starts_with(by));
+    let is_told =
+        |word: &str| ["default", "required", "env var", "x>", "x<"].iter().any(|start| word[1..].starts_with(start));
     if boxed {
         const TYPES: &[&str] =
             &["INTEGER", "FLOAT", "TEXT", "PATH", "FILE", "BOOLEAN", "INT", "STR", "BOOL", "DIRECTORY", "RANGE"];

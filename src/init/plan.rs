@@ -278,12 +278,15 @@ impl Planner<'_> {
             return;
         }
         let why_unsized = match target.as_str() {
-            "dataloader.batch_size" => "the DataLoader has no batch size: its sampler or its dataset makes the batches",
-            "keras.batch_size" => "`fit` gets no arrays: its dataset or generator makes the batches",
-            _ => "",
+            "dataloader.batch_size" => {
+                Some("the DataLoader has no batch size: its sampler or its dataset makes the batches")
+            }
+            "keras.batch_size" => Some("`fit` gets no arrays: its dataset or generator makes the batches"),
+            _ => None,
         };
-        if !why_unsized.is_empty() && self.found.seen.is_some_and(|seen| seen.notes.is_sized == Some(false)) {
-            return self.close("batch_size", why_unsized);
+        let is_unsized = self.found.seen.is_some_and(|seen| seen.notes.is_sized == Some(false));
+        if let Some(why) = why_unsized.filter(|_| is_unsized) {
+            return self.close("batch_size", why);
         }
         let today = self.today(knob.parameter);
         let least = i64::from(knob.settings != Settings::Workers);

@@ -170,7 +170,9 @@ fn named_gpus() -> Vec<NearGpu> {
 
 fn near(module: &Path, bus: &Path, uuid: &str) -> Option<BTreeSet<u32>> {
     let mut entries = fs::read_dir(module).ok()?.flatten();
-    let is_it = |at: &fs::DirEntry| fs::read_to_string(at.path().join("information")).is_ok_and(|it| it.contains(uuid));
+    let is_it = |entry: &fs::DirEntry| {
+        fs::read_to_string(entry.path().join("information")).is_ok_and(|text| text.contains(uuid))
+    };
     let address = entries.find(is_it)?.file_name();
     Some(numbers(&fs::read_to_string(bus.join(address).join("local_cpulist")).ok()?))
 }

@@ -208,7 +208,8 @@ impl Spending {
         if work != work_now {
             return None;
         }
-        let of = |all: &[(String, f64)], name: &str| all.iter().find(|(own, _)| own == name).map_or(0.0, |(_, s)| *s);
+        let of =
+            |all: &[(String, f64)], name: &str| all.iter().find(|(known, _)| known == name).map_or(0.0, |(_, s)| *s);
         let mut names: Vec<&String> = was.iter().chain(&is).map(|(name, _)| name).collect();
         names.sort_unstable();
         names.dedup();

@@ -273,8 +273,9 @@ fn side(side: &Side<'_>, metric: &str) -> SideReport {
 
 fn marks(config: &Settings, sides: [(&Study, &SideReport); 2], shared: &[String]) -> Vec<&'static str> {
     let is_baseline =
-        |of: &Study| of.baseline.as_ref().is_some_and(|it| restricted(&of.settings(it), shared) == *config);
-    let is_best = |it: &SideReport| it.best.as_ref().is_some_and(|own| restricted(&own.config, shared) == *config);
+        |study: &Study| study.baseline.as_ref().is_some_and(|own| restricted(&study.settings(own), shared) == *config);
+    let is_best =
+        |side: &SideReport| side.best.as_ref().is_some_and(|best| restricted(&best.config, shared) == *config);
     let mut marks = Vec::new();
     match sides.map(|(_, report)| is_best(report)) {
         [true, true] => marks.push("best of both"),

@@ -270,7 +270,8 @@ fn head_lines(study: &Study, has_details: bool) -> Vec<String> {
     std::iter::once(why).chain(first).collect()
 }
 
-/// Says how many probes and rounds a search had, how long they took, and why it ended or, by `few`, tried few configs.
+/// Says how many probes and rounds a search had, how long they took, and why it ended. With `few`, it says why so few
+/// configs were tried.
 fn tried_line(study: &Study, first_run: Option<Duration>, few: Option<&Few>) -> String {
     let searched = study.history.count_searched();
     let configs = if searched == 1 { "1 config".to_owned() } else { format!("{searched} configs") };

@@ -141,8 +141,8 @@ pub fn terminal(
 
 /// Writes a study as Markdown: the verdict with further facts about the best config, the command, and the table of trials.
 pub fn summary(study: &Study, device: &Device, name: &str, best: Option<&BestReport>) -> String {
-    let [name, model, driver] = [name, device.name.as_str(), device.driver.as_str()].map(as_markdown);
-    let mut text = format!("# gputune: {name}\n\nDevice: {model} (driver: {driver})\n\n");
+    let [title, model, driver] = [name, device.name.as_str(), device.driver.as_str()].map(as_markdown);
+    let mut text = format!("# gputune: {title}\n\nDevice: {model} (driver: {driver})\n\n");
     let more: String = best.iter().flat_map(|best| best.more_lines()).map(|line| format!("\n{line}")).collect();
     let verdict = verdict(study) + &more;
     let around = fence(&verdict);

@@ -36,7 +36,8 @@ pub(super) fn gpu_summary(gpus: &[GpuUse]) -> Vec<String> {
         return Vec::new();
     }
     let count = if gpus.len() > 1 { format!("{} together: ", gpus.len()) } else { String::new() };
-    let power = together(gpus, Metric::Power).map(|all| format!(", {} W", show_number(all.mean))).unwrap_or_default();
+    let power =
+        together(gpus, Metric::Power).map(|power| format!(", {} W", show_number(power.mean))).unwrap_or_default();
     let mut lines = vec![format!("{count}{}{power}", activity(gpus))];
     lines.extend(held_back(gpus));
     lines
@@ -58,7 +59,9 @@ fn activity(gpus: &[GpuUse]) -> String {
         let why = reason.map(|(_, why)| format!(" ({})", plain(why))).unwrap_or_default();
         parts.push(format!("SM utilisation: unknown{why}"));
     }
-    parts.extend(NAMES.iter().filter_map(|(key, name)| Some(format!("{name} {}", shown_share(together(gpus, *key)?)))));
+    parts.extend(
+        NAMES.iter().filter_map(|(metric, name)| Some(format!("{name} {}", shown_share(together(gpus, *metric)?)))),
+    );
     parts.join(", ")
 }
 

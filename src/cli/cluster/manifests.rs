@@ -39,7 +39,8 @@ pub(super) fn yaml(wanted: &Wanted<'_>) -> String {
     let text = |text: &Option<String>| text.as_deref().map(Value::from).unwrap_or_default();
     let pairs = |pairs: &[(String, String)]| Value::from_iter(pairs.iter().map(|(a, b)| vec![a.clone(), b.clone()]));
     let job = |name: &str, part: &str, words: Vec<String>, mounts: &[(String, String)]| {
-        // Copies the spec into the script's folder: gputune covers that folder, but cannot cover a mounted file.
+        // Copies the spec into the script's folder: gputune covers that folder to discard the writes of probes, but cannot
+        // cover a mounted file.
         let copy = format!(
             "cp /run/gputune-spec/{file} ./.{file}.$HOSTNAME && mv ./.{file}.$HOSTNAME ./{file} && exec \"$@\""
         );

@@ -136,7 +136,9 @@ impl Block {
                 Some(Ended::Stopped(reason)) => format!("ended: {reason}"),
                 Some(Ended::Failed(reason)) => format!("failed: {reason}"),
                 None => match status.in_round {
-                    Some(all) => format!("round {}: measures {all} configs next to each other", status.rounds + 1),
+                    Some(configs) => {
+                        format!("round {}: measures {configs} configs next to each other", status.rounds + 1)
+                    }
                     None => "chooses what to probe next".to_owned(),
                 },
             };

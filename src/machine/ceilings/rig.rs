@@ -24,10 +24,14 @@ pub(super) fn words(error: CudaError) -> String {
 }
 
 /// Returns the seconds of some work, repeated in a stream.
-fn timed(stream: &CudaStream, times: u32, mut work: impl FnMut() -> Result<(), CudaError>) -> Result<f64, CudaError> {
+fn timed(
+    stream: &CudaStream,
+    repetitions: u32,
+    mut work: impl FnMut() -> Result<(), CudaError>,
+) -> Result<f64, CudaError> {
     stream.synchronize()?;
     let start = Instant::now();
-    (0..times).try_for_each(|_| work())?;
+    (0..repetitions).try_for_each(|_| work())?;
     stream.synchronize()?;
     Ok(start.elapsed().as_secs_f64())
 }

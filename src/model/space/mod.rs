@@ -191,8 +191,8 @@ impl Space {
         self
     }
 
-    /// Returns the space in which some parameters have only one of their settings: the one at the level that `level` returns. With
-    /// the first settings, its configs are also of this space.
+    /// Returns the space in which some parameters have only one of their settings: the one at the level that `level` returns. If
+    /// `level` returns 0 or `None` for each parameter, its configs are also of this space.
     ///
     /// # Errors
     /// The reduced space cannot be built. Rules that forbid every config are no error.

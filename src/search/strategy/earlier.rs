@@ -258,10 +258,10 @@ impl Earlier {
         if points.len() > Self::MOST {
             points = spread(points.len(), Self::MOST).into_iter().map(|at| points[at].clone()).collect();
         }
-        let numbers = points.iter().flat_map(|point| point.levels.iter().chain([&point.score]));
-        let words = parameters.iter().map(|&at| at as u64).chain(numbers.map(|number| number.to_bits()));
-        let direction = added(EMPTY, &[u8::from(direction == Direction::Minimize)]);
-        let id = words.fold(direction, |digest, word| added(digest, &word.to_le_bytes()));
+        let values = points.iter().flat_map(|point| point.levels.iter().chain([&point.score]));
+        let numbers = parameters.iter().map(|&at| at as u64).chain(values.map(|value| value.to_bits()));
+        let start = added_to_digest(EMPTY_DIGEST, &[u8::from(direction == Direction::Minimize)]);
+        let id = numbers.fold(start, |digest, number| added_to_digest(digest, &number.to_le_bytes()));
         Self { place, trials, parameters, points, id }
     }
 
@@ -317,9 +317,9 @@ pub(super) fn spread(len: usize, most: usize) -> Vec<usize> {
 }
 
 /// The digest of no bytes.
-const EMPTY: u64 = 0xCBF2_9CE4_8422_2325;
+const EMPTY_DIGEST: u64 = 0xCBF2_9CE4_8422_2325;
 
 /// Adds bytes to a digest: FNV-1a (<https://datatracker.ietf.org/doc/html/draft-eastlake-fnv>).
-fn added(digest: u64, bytes: &[u8]) -> u64 {
+fn added_to_digest(digest: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(digest, |digest, &byte| (digest ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3))
 }

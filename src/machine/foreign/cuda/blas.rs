@@ -1,4 +1,4 @@
-//! Matrix products by cuBLASLt, which is also looked for in Python wheels, unlike by the dynamic loader.
+//! Matrix products by cuBLASLt. Python wheels contain this library; the dynamic loader does not look there.
 //!
 //! The products of cudarc's safe interface need one number format, and lack fp32 without TF32. Hence its unsafe layer.
 

@@ -83,15 +83,20 @@ fn of(handle: &Handle, gpm: Option<String>, is_visible: bool) -> GpuFacts {
 }
 
 /// Returns the sources that are read while a probe runs, each with the reason if it is absent. `gpm`, `memory` and
-/// `listed` (processes) are the reasons for these three sources.
-fn meters(device: &Device<'_>, gpm: Option<String>, memory: Option<String>, listed: Option<String>) -> Vec<MeterState> {
+/// `processes` are the reasons for these three sources.
+fn meters(
+    device: &Device<'_>,
+    gpm: Option<String>,
+    memory: Option<String>,
+    processes: Option<String>,
+) -> Vec<MeterState> {
     let state = |name, absent: Option<String>| MeterState { name, absent };
     let busy = device.samples(Sampling::GpuUtilization, None::<u64>).map(drop);
     vec![
         state("GPM", gpm),
         state("GPU busy", busy.err().map(|error| reason(&error))),
         state("memory", memory),
-        state("processes", listed),
+        state("processes", processes),
         state("power", device.power_usage().err().map(|error| reason(&error))),
         state("energy", device.total_energy_consumption().err().map(|error| reason(&error))),
     ]

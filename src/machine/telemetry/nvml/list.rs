@@ -63,7 +63,8 @@ pub(super) fn handles(nvml: &'static Nvml) -> Told<Vec<Handle>> {
         }
     }
     devices.sort_by_key(|(address, _)| *address);
-    let found: Vec<Handle> = (0..).zip(devices).flat_map(|(at, (_, device))| with_instances(at, device)).collect();
+    let found: Vec<Handle> =
+        (0..).zip(devices).flat_map(|(index, (_, device))| with_instances(index, device)).collect();
     match failure {
         Some(failure) if found.is_empty() => Err(failure),
         _ => Ok(found),
@@ -81,7 +82,8 @@ fn with_instances(index: u32, device: Device<'static>) -> Vec<Handle> {
     let uuid = device.uuid().unwrap_or_else(|_| format!("GPU-{index}"));
     if is_divided(&device) {
         let count = device.mig_device_count().unwrap_or(0);
-        let instances = (0..count).filter_map(|at| instance(index, &uuid, device.mig_device_by_index(at).ok()?));
+        let instances =
+            (0..count).filter_map(|number| instance(index, &uuid, device.mig_device_by_index(number).ok()?));
         return instances.collect();
     }
     let name = device.name().unwrap_or_else(|_| "NVIDIA GPU".to_owned());

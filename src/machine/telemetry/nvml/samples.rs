@@ -131,7 +131,7 @@ impl Samples {
         }
     }
 
-    /// Adds a newer sample. Unfilled entries of the driver's buffer have the time 0, and some samples come twice.
+    /// Adds a sample if it is valid and newer. Unfilled entries of the driver's buffer have the time 0, and some samples come twice.
     fn push(&mut self, time: u64, number: f64) {
         let is_new = self.kept.last().is_none_or(|(last, _)| time > *last);
         if time == 0 || !is_new || !(0.0..=self.largest).contains(&number) {

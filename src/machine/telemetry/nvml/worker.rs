@@ -189,7 +189,12 @@ impl Session {
         self.tick(nvml);
     }
 
-    fn metered(&self, nvml: &'static Nvml, window: Window, settings: &BTreeMap<String, Settings>) -> Told<Metered> {
+    fn metered(
+        &self,
+        nvml: &'static Nvml,
+        window: Window,
+        first_settings: &BTreeMap<String, Settings>,
+    ) -> Told<Metered> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
         }
@@ -208,7 +213,7 @@ impl Session {
                 continue;
             }
             let nothing = Settings::default();
-            let first_settings = settings.get(&watched.handle.identity.uuid).unwrap_or(&nothing);
+            let first_settings = first_settings.get(&watched.handle.identity.uuid).unwrap_or(&nothing);
             let (owners, idle, dcgm) = (&self.owners, &self.idle, self.dcgm.as_ref());
             let of = Circumstances { nvml, window, clock, owners, idle, is_matched, first_settings, dcgm };
             let (gpu, disturbances) = evaluate(watched, &of);
