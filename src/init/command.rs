@@ -107,6 +107,11 @@ impl Command {
         self.words.get(at).map_or("", String::as_str)
     }
 
+    /// Returns the program, such as the one behind `srun -n 1`.
+    pub fn program(&self) -> &str {
+        self.words.get(self.program_at).map_or("", String::as_str)
+    }
+
     /// Returns the script's arguments: the words after it.
     pub fn told(&self) -> &[String] {
         self.words.get(self.told_at()..).unwrap_or_default()

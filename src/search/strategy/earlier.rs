@@ -125,7 +125,7 @@ impl EarlierStudy {
     /// Returns the study's record for a journal.
     pub fn record(&self) -> WarmStart {
         let shown = self.trials.iter().map(|trial| serde_json::to_string(trial).unwrap_or_default());
-        let digest = shown.fold(EMPTY, |digest, trial| added(digest, trial.as_bytes()));
+        let digest = shown.fold(EMPTY_DIGEST, |digest, trial| added_to_digest(digest, trial.as_bytes()));
         WarmStart { place: self.place.clone(), trials: self.trials.len(), digest: format!("{digest:016x}") }
     }
 
