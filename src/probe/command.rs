@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use super::classify;
 use super::duel::{Duel, DuelWatch, Duelled, Way};
 use super::idle::Idle;
-use super::scratch;
+use super::sweep;
 use super::warm::{Imports, Told, Warm};
 use super::writes::{Protection, WritesError};
 use super::{Effort, Experiment, Holds, Job, Limits, Mode, ProbeError, Prober, Rate, Watch};
@@ -108,7 +108,7 @@ impl CommandProber {
     }
 
     fn idle(step: &CommandStep) -> Idle {
-        scratch::sweep();
+        sweep::sweep();
         Idle::read(if step.is_gpu { GpuMeter::shared().ok() } else { None })
     }
 

@@ -36,6 +36,7 @@ mod replay;
 mod scratch;
 mod shared_watch;
 pub mod supervisor;
+mod sweep;
 mod template;
 mod terminal;
 mod timeline;

@@ -37,8 +37,8 @@ use rustix::thread::CpuSet;
 
 use super::cgroup::Cgroup;
 use super::orders::{Cover, Ending, Order, Report, Stop, own_link, read_line, send};
-use super::scratch;
 use super::shared_watch::SharedWatch;
+use super::sweep;
 use super::writes::{self, REHEARSE, answer_rehearsal};
 use crate::machine::process_table::{descendants, own_children};
 
@@ -156,7 +156,7 @@ fn supervise(foundling: Option<Foundling>) -> io::Result<()> {
         order.to_remove.iter().for_each(|folder| writes::remove_unless_used(folder));
         if order.is_zygote {
             // A probe that the zygote was about to start may have a folder that no supervisor knows.
-            scratch::sweep();
+            sweep::sweep();
         }
     }
     Ok(())

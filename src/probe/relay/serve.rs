@@ -13,7 +13,8 @@ use super::{FromRelay, GPUTUNE, SOCKET, ToRelay};
 use crate::machine::Device;
 use crate::probe::locked;
 use crate::probe::orders::{is_own, read_line, send};
-use crate::probe::scratch::{claim, sweep_in};
+use crate::probe::scratch::claim;
+use crate::probe::sweep::sweep_in;
 
 /// Serves the probes of a search until `input` ends, then removes the folders that this relay has made. If the relay is
 /// killed, the next probe on this node removes the folders.
