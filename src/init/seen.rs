@@ -176,6 +176,12 @@ impl Seen {
         self.today(parameter)?.parse().ok()
     }
 
+    /// Returns true if the hook counted the samples of a step, by a loader or by the input of the model. Only a count shows that an
+    /// option changes the batch.
+    pub(super) fn counts_samples(&self) -> bool {
+        self.has_trained && self.notes.samples.is_some()
+    }
+
     /// Returns the number that the training used. Without a loader that has a batch size, the batch size is the samples of a step.
     fn trained(&self, parameter: &str) -> Option<i64> {
         let samples = self.notes.samples.filter(|_| parameter == "batch_size" && self.has_trained);

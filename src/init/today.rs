@@ -159,7 +159,7 @@ impl Planner<'_> {
         seen.or_else(|| of(parameter, self.found.source))
     }
 
-    /// Sets the samples of a step from the command's batch and accumulation, if only the adapter's hook counts steps.
+    /// Sets the samples of a step from the command's batch and accumulation, if the adapter's hook counts steps but no samples.
     pub(super) fn count_samples(&mut self) {
         let is_known = |way: &Way| match way {
             Way::Argument(_) => true,
@@ -168,10 +168,8 @@ impl Planner<'_> {
         };
         let mut all = self.plan.parameters.iter();
         let is_searched = all.any(|planned| planned.name == "batch_size" && is_known(&planned.way));
-        if self.has_loader || !is_searched || self.found.preset.adapter.is_none() {
-            return;
-        }
-        if self.found.seen.is_some_and(|seen| seen.keras_backend().is_some() && seen.notes.samples.is_some()) {
+        let is_counted = self.has_loader || self.found.seen.is_some_and(Seen::counts_samples);
+        if is_counted || !is_searched || self.found.preset.adapter.is_none() {
             return;
         }
         let samples = samples_of(self.batches_of_a_step());

@@ -297,8 +297,16 @@ class Shapes(unittest.TestCase):
         ]:
             shapes = samples.Samples()
             shapes.modules = lambda model=model: [model]
-            shapes.add_input(inputs, {})
+            shapes.add_input(model, inputs, {})
             self.assertEqual(shapes.of_step(None, None, 1), expected)
+
+    def test_samples_that_several_modules_get_count_once(self):
+        actor, critic, batch = nn.Linear(4, 2), nn.Linear(4, 1), torch.zeros(8, 4)
+        shapes = samples.Samples()
+        for calls, expected in [([critic, actor], 8), ([actor, actor, critic], 16), ([actor], 8)]:
+            for module in calls:
+                shapes.add_input(module, [batch], {})
+            self.assertEqual(shapes.of_step(None, None, len(calls)), expected)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ const CASES: &[Case] = &[
         code: "import torch, yaml\nsize = yaml.safe_load(open('config.yaml'))['data']['batch_size']\n",
         rest: LOOP,
         file: Some(("config.yaml", "data:\n  batch_size: 16  # samples\nval:\n  batch_size: 8\n")),
-        spec: &["replaces = \"config.yaml\"", "samples_per_step = \"batch_size\"", "batch_size = 16 # config.yaml"],
+        spec: &["replaces = \"config.yaml\"", "batch_size = 16 # config.yaml"],
     },
     Case {
         code: "import pathlib, random, tomllib, torch\n\
@@ -71,7 +71,7 @@ const CASES: &[Case] = &[
         code: "import torch, yaml\nsize = yaml.safe_load(open('config.yaml'))['imgs_per_step']\n",
         rest: LOOP,
         file: Some(("config.yaml", "width: 16\nimgs_per_step: 16\n")),
-        spec: &["replaces = \"config.yaml\"", "samples_per_step = \"batch_size\"", "batch_size = 16 # config.yaml"],
+        spec: &["replaces = \"config.yaml\"", "batch_size = 16 # config.yaml"],
     },
     Case {
         code: "import argparse, json, torch\nparser = argparse.ArgumentParser()\n\
@@ -96,7 +96,7 @@ const CASES: &[Case] = &[
         code: "import os, torch\nsize = int(os.getenv('BATCH_SIZE') or 16)\nint(os.environ.get('BATCH_SIZE', '16'))\n",
         rest: LOOP,
         file: None,
-        spec: &["apply = \"env.BATCH_SIZE\"", "samples_per_step = \"batch_size\""],
+        spec: &["apply = \"env.BATCH_SIZE\""],
     },
     Case {
         code: "import dataclasses, torch\nNUM_WORKERS = 0\n@dataclasses.dataclass\nclass Config:\n    batch_size: int = 16\n\

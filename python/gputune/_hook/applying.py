@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as dataloader_module
 
@@ -60,7 +61,7 @@ class Loaders(loader.Loaders):
 class Steps(steps.Steps):
     """Finds the first step."""
 
-    def add_forward(self, args: Any, kwargs: Any) -> None:
+    def add_forward(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         pass
 
     def note_failure(self, error: Exception) -> None:

@@ -184,7 +184,7 @@ class Modules:
         self._is_called = True
         self._phases.enter("forward")
         try:
-            self._steps.add_forward(args, kwargs)
+            self._steps.add_forward(module, args, kwargs)
             if not self.treatments:
                 return call(*args, **kwargs)
             return self._treated(call, args, kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from typing import Any, Callable, Iterable, NamedTuple, Optional
 
@@ -161,12 +162,22 @@ class Samples:
         self.mismatch: Optional[str] = None
         self.inputs: Optional[int] = 0
         """Samples in the inputs of the current step; `None` if one input has no clear number."""
+        self._counted: Optional[weakref.ref[nn.Module]] = None  # the first module that the current step called
         self._look: Optional[Look] = None  # at the first input
         self._last: Optional[int] = None  # samples in the last input
         self._is_time_first: Optional[bool] = None
 
-    def add_input(self, args: Any, kwargs: Any) -> None:
-        """Counts the samples in a call of a training module."""
+    def add_input(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """Counts the samples in a call of a training module.
+
+        A step may give the same samples to several modules, such as an actor and a critic. So only the calls of the
+        step's first module count.
+        """
+        counted = None if self._counted is None else self._counted()
+        if counted is None:
+            self._counted = weakref.ref(module)
+        elif counted is not module:
+            return
         if self._look is None:
             self._look = look_at((args, kwargs))
         self._last = samples_in_call(args, kwargs)
@@ -182,7 +193,7 @@ class Samples:
 
     def drop(self) -> None:
         """Drops the inputs since the last step, as they belong to no step."""
-        self.inputs = 0
+        self.inputs, self._counted = 0, None
 
     def of_step(self, samples: Optional[int], counter: Optional[BatchCounter], forwards: int) -> Optional[int]:
         """The samples of the step that ends now: the loader's count, else the inputs' count; `None` if unknown."""
@@ -190,7 +201,8 @@ class Samples:
         return self.of_last_step
 
     def _count(self, samples: Optional[int], counter: Optional[BatchCounter], forwards: int) -> Optional[int]:
-        inputs, self.inputs = self.inputs, 0
+        inputs = self.inputs
+        self.drop()
         self.by = None
         if samples is not None and counter is not None:
             self.mismatch = counter.mismatch

@@ -8,6 +8,7 @@ import weakref
 from typing import Any, Callable, Optional
 
 import torch
+from torch import nn
 
 from gputune import _client
 from gputune._client import rank_and_ranks
@@ -104,10 +105,10 @@ class Steps:
         self._world = 1
         stopping.flush = self.flush
 
-    def add_forward(self, args: Any, kwargs: Any) -> None:
+    def add_forward(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         """Counts a call of a training module."""
         self._forwards += 1
-        self.samples.add_input(args, kwargs)
+        self.samples.add_input(module, args, kwargs)
 
     def note_failure(self, error: Exception) -> None:
         """Counts out-of-memory errors before the first step: a script that catches them may skip every batch.
