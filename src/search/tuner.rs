@@ -24,7 +24,7 @@ pub use request::Arrival;
 use request::{Arrivals, InSlot};
 use search::{Clock, OnEvent, Search, Sees, SideBySide};
 use slots::Slots;
-use trials::{Open, Seen, Trials};
+use trials::{Open, Trials};
 
 use crate::diagnosis::Around;
 use crate::machine::Allocation;
@@ -35,7 +35,7 @@ use crate::probe::{InProcess, Limits, PRECISION, ProbeError, Prober, TrainingSte
 use crate::search::budget::Budget;
 use crate::search::journal::{Journal, JournalError, Recovered};
 use crate::search::numerics::FullPrecision;
-use crate::search::strategy::{self, Earlier, EarlierError, EarlierStudy, Lacking, Strategy};
+use crate::search::strategy::{self, Earlier, EarlierError, EarlierStudy, Strategy};
 use crate::search::study::Study;
 
 /// Why a search could not go on. Everything found until then is in the journal.
@@ -373,13 +373,7 @@ impl<'p> Tuner<'p> {
             slots,
             rounds: Rounds::default(),
             trials: Trials::new(history, journal, last_number),
-            sees: Sees {
-                warm_start: &warm_start,
-                open: Open::default(),
-                seen: Seen::default(),
-                lacking: Lacking::default(),
-                gains,
-            },
+            sees: Sees { warm_start: &warm_start, open: Open::default(), gains },
         };
         search.rounds.is_clear = search.trials.last_round() > 0 && search.study().race().is_decided();
         if let Some(baseline) = setup.baseline().filter(|_| checks_stated) {
