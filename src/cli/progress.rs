@@ -94,13 +94,6 @@ impl Progress {
         let plain = |text: String| vec![(text, Tone::Plain)];
         let doubtful = |text: String| vec![(text, Tone::Doubtful)];
         match event {
-            Event::Resumed { trials, healed } => {
-                let cut = if *healed { "; a line that was cut off in writing is dropped" } else { "" };
-                plain(format!("goes on from {trials} finished trials{cut}"))
-            }
-            Event::WarmStart { place, trials, in_common, parameters } => plain(format!(
-                "warm start: {trials} trials of {place}, {in_common} of {parameters} parameters in common"
-            )),
             // A round prints a single line, and none for its trials.
             Event::Finished { trial, .. } if trial.outcome.measurement().is_some_and(|run| run.round.is_some()) => {
                 Vec::new()
@@ -108,29 +101,13 @@ impl Progress {
             Event::Finished { trial, settings, is_best, .. } => {
                 vec![trial_line(&self.objective, trial.number, trial.purpose, settings, &trial.outcome, *is_best)]
             }
-            Event::LookingAtJob => plain("runs the unmodified job, to compare the baseline with it".to_owned()),
-            Event::BaselineDiffers { differences } => doubtful(format!(
-                "warning: the baseline differs from the unmodified job: {}. Fix [baseline], or remove it to use the \
-                 unmodified job as baseline",
-                differences.join("; ")
-            )),
-            Event::Comparing { settings, .. } => {
-                plain(format!("      {}  runs in full precision, to compare the losses", settings.line()))
-            }
             Event::Amended { trial, settings } if trial.outcome.failure().is_some() => {
                 vec![trial_line(&self.objective, trial.number, trial.purpose, settings, &trial.outcome, false)]
             }
             Event::Remark { text } => plain((*text).to_owned()),
-            Event::Disturbed { number, reason } => {
-                doubtful(format!("{number:>4}  disturbed, and probed again: {reason}"))
-            }
+            Event::Warning { text } => doubtful((*text).to_owned()),
             Event::PutBack { number, reason } => {
                 doubtful(format!("{number:>4}  disturbed each time, and put back for later: {reason}"))
-            }
-            Event::NewEra { differences, trials } => {
-                let begins = format!("a new era of this journal begins, for {}", differences.join("; "));
-                let stay = format!("{trials} trials of before stay in the journal and do not count");
-                [plain(begins), plain(stay)].concat()
             }
             Event::RoundEnds { number, ratios } => {
                 let of = |(settings, ratio): &(Settings, f64)| format!("{ratio:.2}x {}", settings.line());

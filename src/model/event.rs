@@ -42,31 +42,6 @@ pub struct DeviceReadings {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// A journal was found, and its trials are kept.
-    Resumed {
-        /// The number of trials.
-        trials: usize,
-        /// True if a truncated line was dropped.
-        healed: bool,
-    },
-    /// The new trials cannot be compared with the trials in the journal, so the journal starts a new era.
-    NewEra {
-        /// The differences, one entry each.
-        differences: &'a [String],
-        /// The number of trials in earlier eras.
-        trials: usize,
-    },
-    /// The search learns from an earlier study.
-    WarmStart {
-        /// The study's folder or journal as given, or its name.
-        place: &'a str,
-        /// The number of earlier trials that are informative about configs of the space.
-        trials: usize,
-        /// The number of parameters that the space and the earlier study share.
-        in_common: usize,
-        /// The number of parameters in the space.
-        parameters: usize,
-    },
     /// A probe begins.
     Started {
         /// The probe's number.
@@ -102,22 +77,13 @@ pub enum Event<'a> {
         /// True if the trial is the best until now; if the result is a front, true if the trial is on the front.
         is_best: bool,
     },
-    /// An outside influence disturbed a probe, so the same config is probed again.
-    Disturbed {
-        /// The probe.
-        number: u32,
-        /// The cause of the disturbance.
-        reason: &'a str,
-    },
-    /// The unmodified job runs briefly, to compare the stated baseline with it.
-    LookingAtJob,
-    /// The stated baseline differs from the settings of the unmodified job.
-    BaselineDiffers {
-        /// The stated value and the job's value, one clause per parameter.
-        differences: &'a [String],
-    },
     /// A remark, such as a change in how probes are run or parameters that cannot gain anything.
     Remark {
+        /// The remark, in one line.
+        text: &'a str,
+    },
+    /// A remark that casts doubt, such as a disturbed probe or a stated baseline that differs from the unmodified job.
+    Warning {
         /// The remark, in one line.
         text: &'a str,
     },
@@ -127,13 +93,6 @@ pub enum Event<'a> {
         number: u32,
         /// The cause of the disturbance.
         reason: &'a str,
-    },
-    /// The same config runs in full precision for a few steps, to get reference losses.
-    Comparing {
-        /// The probe whose losses are compared.
-        number: u32,
-        /// The settings that are run.
-        settings: &'a Settings,
     },
     /// A later check has changed a trial: its losses were compared, its rate cannot be right, or its config failed in a round.
     Amended {

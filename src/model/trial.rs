@@ -8,8 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::model::arrival;
-use crate::model::measurement::{Exchange, Measurement};
-use crate::model::metric::Estimate;
+use crate::model::measurement::Exchange;
 use crate::model::outcome::Outcome;
 use crate::model::space::{Config, LocateError, Settings, Space, Value};
 
@@ -122,7 +121,6 @@ impl Trial {
 /// All finished trials, in the order in which they ended.
 #[derive(Debug, Clone, Default)]
 pub struct History {
-    identity: Identity,
     /// Shared with other owners, since a trial does not change.
     trials: Vec<Arc<Trial>>,
     by_config: HashMap<Config, Vec<usize>>,
@@ -135,23 +133,7 @@ pub struct History {
     exchange_at: Option<usize>,
 }
 
-/// Identifies the trials of a history. A history gets a new identity if a trial is changed or the history is cloned.
-#[derive(Debug, Default)]
-struct Identity(Arc<()>);
-
-impl Clone for Identity {
-    fn clone(&self) -> Self {
-        Self::default()
-    }
-}
-
 impl History {
-    /// Returns an address that stays the same while trials are only added. While it stays the same, earlier trials are
-    /// unchanged.
-    pub(crate) fn identity(&self) -> &Arc<()> {
-        &self.identity.0
-    }
-
     /// Adds a finished trial.
     pub fn push(&mut self, trial: impl Into<Arc<Trial>>) {
         let trial = trial.into();
@@ -167,23 +149,6 @@ impl History {
         }
         self.by_config.entry(trial.config.clone()).or_default().push(self.trials.len());
         self.trials.push(trial);
-    }
-
-    /// Replaces the throughput of a measured trial; `place` is its index.
-    pub(crate) fn set_throughput(&mut self, place: usize, throughput: Option<Estimate>) {
-        let Some(trial) = self.trials.get_mut(place) else { return };
-        let is_other = trial.outcome.measurement().is_some_and(|run| run.throughput != throughput);
-        if is_other && let Outcome::Measured(run) = &mut Arc::make_mut(trial).outcome {
-            (run.throughput, self.identity) = (throughput, Identity::default());
-        }
-    }
-
-    /// Replaces the measurement of a trial; `place` is its index.
-    pub(crate) fn set_measurement(&mut self, place: usize, measurement: Measurement) {
-        if let Some(trial) = self.trials.get_mut(place) {
-            let outcome = Outcome::Measured(measurement);
-            (*trial, self.identity) = (Arc::new(Trial { outcome, ..(**trial).clone() }), Identity::default());
-        }
     }
 
     /// Replaces the last trial with the same number; does nothing without such a trial.
@@ -361,6 +326,7 @@ pub fn settings_of(trial: &Trial, space: &Space) -> Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::measurement::Measurement;
     use crate::model::outcome::Failure;
     use crate::model::space::{Parameter, Space};
 

@@ -24,7 +24,7 @@ pub use request::Arrival;
 use request::{Arrivals, InSlot};
 use search::{Clock, OnEvent, Search, Sees, SideBySide};
 use slots::Slots;
-use trials::{Open, Seen, Trials};
+use trials::{Open, Trials};
 
 use crate::diagnosis::Around;
 use crate::machine::Allocation;
@@ -35,7 +35,7 @@ use crate::probe::{InProcess, Limits, PRECISION, ProbeError, Prober, TrainingSte
 use crate::search::budget::Budget;
 use crate::search::journal::{Journal, JournalError, Recovered};
 use crate::search::numerics::FullPrecision;
-use crate::search::strategy::{self, Earlier, EarlierError, EarlierStudy, Lacking, Strategy};
+use crate::search::strategy::{self, Earlier, EarlierError, EarlierStudy, Strategy};
 use crate::search::study::Study;
 
 /// Why a search could not go on. Everything found until then is in the journal.
@@ -260,7 +260,7 @@ impl<'p> Tuner<'p> {
     }
 
     /// Runs the unmodified job for a moment before a new search. A difference between a stated [baseline](Self::baseline) and the
-    /// job is [reported](Event::BaselineDiffers).
+    /// job is [reported](Event::Warning).
     pub fn check_stated_baseline(mut self) -> Self {
         self.checks_stated_baseline = true;
         self
@@ -339,15 +339,22 @@ impl<'p> Tuner<'p> {
         let warm_start: Vec<Earlier> = self.warm_start.iter().map(seen).collect::<Result<_, _>>()?;
         for study in &warm_start {
             let (place, trials, in_common) = (study.place(), study.trials(), study.in_common());
-            on_event(Event::WarmStart { place, trials, in_common, parameters: setup.space.parameters().len() });
+            let parameters = setup.space.parameters().len();
+            let text =
+                format!("warm start: {trials} trials of {place}, {in_common} of {parameters} parameters in common");
+            on_event(Event::Remark { text: &text });
         }
         let Recovered { trials, expected_gains, healed, last_number, changes, older } = self.recovered;
         if !changes.is_empty() {
-            on_event(Event::NewEra { differences: &changes, trials: older.trials });
+            let begins = format!("a new era of this journal begins, for {}", changes.join("; "));
+            on_event(Event::Remark { text: &begins });
+            let stay = format!("{} trials of before stay in the journal and do not count", older.trials);
+            on_event(Event::Remark { text: &stay });
         }
         let history: History = trials.into_iter().collect();
         if journal.is_some() && !history.trials().is_empty() || healed {
-            on_event(Event::Resumed { trials: history.trials().len(), healed });
+            let cut = if healed { "; a line that was cut off in writing is dropped" } else { "" };
+            on_event(Event::Remark { text: &format!("goes on from {} finished trials{cut}", history.trials().len()) });
         }
         setup.limits.precision.get_or_insert(PRECISION);
         setup.full_precision = setup.full_precision.with_space(&setup.space);
@@ -366,13 +373,7 @@ impl<'p> Tuner<'p> {
             slots,
             rounds: Rounds::default(),
             trials: Trials::new(history, journal, last_number),
-            sees: Sees {
-                warm_start: &warm_start,
-                open: Open::default(),
-                seen: Seen::default(),
-                lacking: Lacking::default(),
-                gains,
-            },
+            sees: Sees { warm_start: &warm_start, open: Open::default(), gains },
         };
         search.rounds.is_clear = search.trials.last_round() > 0 && search.study().race().is_decided();
         if let Some(baseline) = setup.baseline().filter(|_| checks_stated) {

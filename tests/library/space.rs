@@ -105,14 +105,21 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_walk_finds_exactly_what_brute_force_finds(parts in parts()) {
+    fn the_walk_finds_exactly_what_brute_force_finds(parts in parts(), seed in 0..1000_u64) {
         let space = build(&parts);
         let walked: Vec<Config> = Walk::new(&space).collect();
         let all = brute_force(&space);
         prop_assert_eq!(walked.iter().collect::<BTreeSet<_>>(), all.iter().collect::<BTreeSet<_>>());
         prop_assert_eq!(walked.len(), all.len());
         prop_assert_eq!(space.count(), Count::Exact(all.len() as u128));
+        prop_assert_eq!(space.is_empty(), all.is_empty());
         prop_assert_eq!(space.first(), walked.first().cloned());
+        for seed in seed..seed + 5 {
+            let drawn = space.draws(seed, 1).pop();
+            prop_assert_eq!(drawn.is_some(), !all.is_empty());
+            prop_assert!(drawn.as_ref().is_none_or(|config| all.contains(config)));
+            prop_assert_eq!(drawn, space.draws(seed, 1).pop());
+        }
         let reversed: Vec<usize> = (0..space.parameters().len()).rev().collect();
         prop_assert_eq!(Walk::over(&space, &reversed).collect::<BTreeSet<_>>(), all.iter().cloned().collect::<BTreeSet<_>>());
         prop_assert_eq!(Walk::shuffled(&space, 3).collect::<BTreeSet<_>>(), all.into_iter().collect::<BTreeSet<_>>());

@@ -148,21 +148,10 @@ mod tests {
 
     #[test]
     fn the_volume_of_boxes_is_that_of_their_union() {
-        let two = rows(&[[2.0, 1.0], [1.0, 3.0], [1.0, 1.0]]);
-        assert_eq!(hypervolume(&two, &[0.0, 0.0]), 2.0 + 2.0);
         let three = [[1.0, 1.0, 2.0], [2.0, 1.0, 1.0], [1.0, 3.0, 1.0]].map(|row| row.to_vec());
         // The first box has the volume 2; the second adds 1, and the third adds 2.
         assert_eq!(hypervolume(&three, &[0.0, 0.0, 0.0]), 5.0);
         assert_eq!(hypervolume(&three, &[1.0, 1.0, 0.0]), 0.0);
-    }
-
-    #[test]
-    fn a_share_is_by_ratios_and_of_the_whole() {
-        let all = rows(&[[1.0, -8.0], [4.0, -4.0], [2.0, -1.0]]);
-        assert_eq!(share(&all, &all), 1.0);
-        assert!((share(&all[1..2], &all) - 0.5).abs() < 1e-12, "2 * 1 of 2 * 1 + 1 * 2");
-        assert_eq!(share(&[], &all), 0.0);
-        assert_eq!(share(&[], &[]), 1.0);
     }
 
     proptest! {

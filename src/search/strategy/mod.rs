@@ -14,7 +14,6 @@ pub use earlier::{Earlier, EarlierError, EarlierStudy};
 
 use crate::model::{Config, History, Measurement, Memory, Objective, Permutation, Precision, Space, Trial};
 use crate::probe::stats::NORMAL_95;
-pub(in crate::search) use walls::Lacking;
 use walls::Walls;
 
 /// The result so far of a probe under way.
@@ -74,18 +73,6 @@ impl<'a> View<'a> {
         pending: &'a [Config],
         start: Option<&'a Config>,
     ) -> Self {
-        Self::knowing(space, objective, history, pending, start, Lacking::default().of(objective, history))
-    }
-
-    /// Makes the same view as [`new`](Self::new), with known indices of the trials that lacked memory.
-    pub(in crate::search) fn knowing(
-        space: &'a Space,
-        objective: &'a Objective,
-        history: &'a History,
-        pending: &'a [Config],
-        start: Option<&'a Config>,
-        lacking: &[usize],
-    ) -> Self {
         Self {
             space,
             objective,
@@ -100,14 +87,13 @@ impl<'a> View<'a> {
             first: &[],
             between_runs: 0.0,
             is_narrow: false,
-            walls: Walls::of(space, objective, history, lacking),
+            walls: Walls::of(space, objective, history),
         }
     }
 
     /// Returns the view at an earlier time, when only the trials in `history` were known and no probe ran.
     fn when_known(&self, history: &'a History) -> Self {
-        let mut lacking = Lacking::default();
-        let walls = Walls::of(self.space, self.objective, history, lacking.of(self.objective, history));
+        let walls = Walls::of(self.space, self.objective, history);
         Self { history, pending: &[], so_far: &[], walls, ..self.clone() }
     }
 
@@ -218,21 +204,16 @@ impl<'a> View<'a> {
 
     /// Returns the best feasible trial so far, the first among equals.
     pub fn best(&self) -> Option<(&'a Trial, f64)> {
-        best(self.objective, self.history)
-    }
-}
-
-/// Returns the [best](View::best) trial of a history.
-pub(in crate::search) fn best<'h>(objective: &Objective, history: &'h History) -> Option<(&'h Trial, f64)> {
-    let mut best: Option<(&Trial, f64)> = None;
-    for trial in history.searched() {
-        if let Some(score) = objective.score_of(&trial.outcome)
-            && best.is_none_or(|(_, top)| score > top)
-        {
-            best = Some((trial, score));
+        let mut best: Option<(&Trial, f64)> = None;
+        for trial in self.history.searched() {
+            if let Some(score) = self.objective.score_of(&trial.outcome)
+                && best.is_none_or(|(_, top)| score > top)
+            {
+                best = Some((trial, score));
+            }
         }
+        best
     }
-    best
 }
 
 /// A config that is worth probing, and why.

@@ -2,7 +2,6 @@
 //! memory.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use crate::model::{Config, History, Memory, Objective, Space};
 
@@ -17,37 +16,12 @@ pub(super) struct Walls<'a> {
 /// The kind of memory, and the levels that two configs must share so that their needs of this memory can be compared.
 type Group = (Memory, Box<[u32]>);
 
-/// The trials that lacked memory, as a history grows. Each trial is judged once.
-#[derive(Debug, Default)]
-pub(in crate::search) struct Lacking {
-    /// The identity of the history.
-    history: Arc<()>,
-    /// The number of trials that were judged.
-    trials: usize,
-    /// The indices of the trials that lacked memory.
-    places: Vec<usize>,
-}
-
-impl Lacking {
-    /// Returns the indices of the trials that lacked memory. The objective must be from the same search.
-    pub(in crate::search) fn of(&mut self, objective: &Objective, history: &History) -> &[usize] {
-        if !Arc::ptr_eq(&self.history, history.identity()) {
-            *self = Self { history: Arc::clone(history.identity()), ..Self::default() };
-        }
-        let new = history.trials().iter().enumerate().skip(self.trials);
-        self.places.extend(new.filter_map(|(at, trial)| objective.lacks_memory(&trial.outcome).map(|_| at)));
-        self.trials = history.trials().len();
-        &self.places
-    }
-}
-
 impl<'a> Walls<'a> {
-    pub(super) fn of(space: &Space, objective: &Objective, history: &'a History, lacking: &[usize]) -> Self {
+    pub(super) fn of(space: &Space, objective: &Objective, history: &'a History) -> Self {
         let group_of = |config: &Config, memory| (memory, space.memory_group(config, memory));
         let mut walls: Vec<(usize, &Config, Memory)> = Vec::new();
         let mut groups: HashMap<Group, Vec<(usize, &Config)>> = HashMap::new();
-        for &place in lacking {
-            let Some(trial) = history.trials().get(place) else { continue };
+        for (place, trial) in history.trials().iter().enumerate() {
             let Some(memory) = objective.lacks_memory(&trial.outcome) else { continue };
             let config = &trial.config;
             let group = groups.entry(group_of(config, memory)).or_default();
@@ -107,7 +81,7 @@ mod tests {
             let history =
                 crate::search::tests::history(failed.iter().map(|&(config, memory)| (config.clone(), lacks(memory))));
             let objective = Objective::default();
-            let walls = Walls::of(&space, &objective, &history, Lacking::default().of(&objective, &history));
+            let walls = Walls::of(&space, &objective, &history);
             assert!(walls.walls.len() <= failed.len());
             for config in &configs {
                 let by_all = failed.iter().any(|(wall, memory)| space.needs_as_much_memory(config, wall, *memory));

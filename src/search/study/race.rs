@@ -1,7 +1,9 @@
 //! The configs still in the race, and the choice of the configs for the next round.
 
+use std::sync::Arc;
+
 use super::{Ranked, Study, choice, front, noise_of};
-use crate::model::{Config, Estimate, History, Trial};
+use crate::model::{Config, Estimate, History, Outcome, Trial};
 use crate::search::rounds::{self, Noise, PROCESSES_APART};
 
 /// The probability at each end of the interval of a difference. A config counts as worse if its whole interval lies
@@ -153,15 +155,18 @@ impl Race {
     }
 
     /// Returns the history that strategies see: configs that were in rounds have their results from the rounds.
-    pub(crate) fn related(&self, mut history: History) -> History {
-        for place in 0..history.trials().len() {
-            let trial = &history.trials()[place];
+    pub(crate) fn related(&self, history: &History) -> History {
+        let of_rounds = |trial: &Arc<Trial>| {
+            let mut trial = Arc::clone(trial);
             let entry = self.ranking.iter().find(|entry| entry.rounds > 0 && entry.config == trial.config);
-            if let Some(entry) = entry.filter(|_| trial.outcome.measurement().is_some()) {
-                history.set_throughput(place, Some(with_interval(entry.estimate)));
+            if let Some(entry) = entry
+                && let Outcome::Measured(run) = &mut Arc::make_mut(&mut trial).outcome
+            {
+                run.throughput = Some(with_interval(entry.estimate));
             }
-        }
-        history
+            trial
+        };
+        history.trials().iter().map(of_rounds).collect()
     }
 }
 

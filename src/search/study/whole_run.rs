@@ -4,13 +4,16 @@
 //! epoch was measured for the baseline, all rates become rates over whole epochs. A config without a measured end gets the end of
 //! the baseline: evaluation and checkpoints rarely depend on the settings.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Best, Study};
 use crate::model::fact::LEFT_TRAINING;
 use crate::model::quantity::show_seconds;
 use crate::model::{
-    Config, EVALUATION, EpochEnd, Estimate, HANDED_OUT, History, Measurement, RunLength, SAMPLES_PER_SECOND,
+    Config, EVALUATION, EpochEnd, Estimate, HANDED_OUT, History, Measurement, Outcome, RunLength, SAMPLES_PER_SECOND,
+    Trial,
 };
 
 /// The assumed length of a training with unknown length and without epochs.
@@ -50,27 +53,22 @@ pub struct WholeRun {
 }
 
 /// Returns the history with rates over whole epochs, if the end of an epoch was measured for any config.
-pub(crate) fn over_whole_epochs(mut history: History, baseline: Option<&Config>) -> History {
-    let known = |trial: &crate::model::Trial| trial.outcome.measurement()?.timing.epoch_end;
+pub(crate) fn over_whole_epochs(history: History, baseline: Option<&Config>) -> History {
+    let known = |trial: &Trial| trial.outcome.measurement()?.timing.epoch_end;
     let of_config = |config: &Config| history.of(config).filter_map(known).last();
     let usual = match baseline {
         Some(baseline) => of_config(baseline),
         None => history.trials().iter().find_map(|trial| known(trial)),
     };
     let Some(usual) = usual else { return history };
-    let whole: Vec<(usize, Measurement)> = history
-        .trials()
-        .iter()
-        .enumerate()
-        .filter_map(|(place, trial)| {
-            let end = of_config(&trial.config).unwrap_or(usual);
-            Some((place, over_whole_epoch(trial.outcome.measurement()?, end)?))
-        })
-        .collect();
-    for (place, measurement) in whole {
-        history.set_measurement(place, measurement);
-    }
-    history
+    let whole = |trial: &Arc<Trial>| {
+        let end = of_config(&trial.config).unwrap_or(usual);
+        match trial.outcome.measurement().and_then(|run| over_whole_epoch(run, end)) {
+            Some(run) => Arc::new(Trial { outcome: Outcome::Measured(run), ..Trial::clone(trial) }),
+            None => Arc::clone(trial),
+        }
+    };
+    history.trials().iter().map(whole).collect()
 }
 
 /// Returns a measurement with its rates over whole epochs; `None` if it already has such rates, or they do not count samples.

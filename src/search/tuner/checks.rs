@@ -47,7 +47,7 @@ impl Search<'_, '_> {
     pub(super) fn check_stated(&mut self, baseline: &Config, on_event: OnEvent<'_>) -> Result<(), TuneError> {
         let (as_it_is, stated) = (self.setup.space.as_it_is(), self.setup.space.settings(baseline));
         let nothing = self.setup.space.settings(&as_it_is);
-        on_event(Event::LookingAtJob);
+        on_event(Event::Remark { text: "runs the unmodified job, to compare the baseline with it" });
         let request = Request::new(as_it_is.into(), Purpose::Baseline, nothing.clone(), self.setup.limits);
         let outcome = self.slots.run(Request { effort: Effort::Part { one_in: ONE_IN }, ..request }, on_event)?;
         let Some(measurement) = outcome.measurement() else { return Ok(()) };
@@ -60,7 +60,12 @@ impl Search<'_, '_> {
             .map(|(name, used, stated)| format!("`{name}` = {stated}, but the unmodified job has {used}"))
             .collect();
         if !differences.is_empty() {
-            on_event(Event::BaselineDiffers { differences: &differences });
+            let text = format!(
+                "warning: the baseline differs from the unmodified job: {}. Fix [baseline], or remove it to use the \
+                 unmodified job as baseline",
+                differences.join("; ")
+            );
+            on_event(Event::Warning { text: &text });
         }
         Ok(())
     }
@@ -165,7 +170,8 @@ impl Search<'_, '_> {
         if count < numerics::FEWEST || self.setup.is_stopped() {
             return Ok(Err(NO_TIME.to_owned()));
         }
-        on_event(Event::Comparing { number: trial.number, settings: &full });
+        let text = format!("      {}  runs in full precision, to compare the losses", full.line());
+        on_event(Event::Remark { text: &text });
         let request = self.request(trial.config.clone().into(), Purpose::Round);
         let effort = Effort::Losses { count };
         let request = Request { number: trial.number, settings: full, effort, ..request };

@@ -235,7 +235,7 @@ impl Search<'_, '_> {
             journal.record(&trial, &self.setup.space, None, None)?;
         }
         on_event(Event::Amended { trial: &trial, settings: &self.trials.set_by(&trial.config, &self.setup.space) });
-        self.trials.history.amend(trial);
+        self.trials.amend(trial);
         Ok(())
     }
 }

@@ -152,7 +152,7 @@ fn undisturbed(
     let (number, mut last) = (request.number, Failure::new(""));
     for (at, pause) in PAUSES.into_iter().enumerate() {
         if at > 0 {
-            tell(Event::Disturbed { number, reason: &last.reason });
+            tell(Event::Warning { text: &format!("{number:>4}  disturbed, and probed again: {}", last.reason) });
         }
         if !wait(if at == 0 && request.is_after_disturbance { PAUSE_IN_A_ROW } else { pause }, &stop) {
             return Ok(Outcome::Interrupted);
@@ -190,9 +190,8 @@ fn wait(time: Duration, stop: impl Fn() -> bool) -> bool {
 pub(super) enum Told {
     /// The progress of the work on the trial of this number.
     Progress(u32, Progress),
-    /// The trial of this number is disturbed, for this reason.
-    Disturbed(u32, String),
     Remark(String),
+    Warning(String),
     Ended(Box<Result<Done, ProbeError>>, Holds),
     /// The thread ended and dropped its prober.
     Gone,
@@ -226,8 +225,8 @@ pub(super) fn serve(
                 // A step in this process may be so short that it reports progress every microsecond.
                 Event::Progress { .. } if Instant::now() < next => return,
                 Event::Progress { number, progress } => Told::Progress(number, progress.clone()),
-                Event::Disturbed { number, reason } => Told::Disturbed(number, reason.to_owned()),
                 Event::Remark { text } => Told::Remark(text.to_owned()),
+                Event::Warning { text } => Told::Warning(text.to_owned()),
                 _ => return,
             };
             next = Instant::now() + TELL_EVERY;

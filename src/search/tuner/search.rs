@@ -9,13 +9,13 @@ use super::probes::{Probes, Rounds};
 pub(super) use super::request::OnEvent;
 use super::request::Request;
 use super::slots::Slots;
-use super::trials::{Open, Seen, Trials};
+use super::trials::{Open, Trials, seen};
 use super::{Setup, TuneError};
 use crate::diagnosis;
 use crate::model::{Config, Count, Event, Outcome, Permutation, Purpose, arrival};
 use crate::probe::{Effort, Limits};
 use crate::search::budget::StopReason;
-use crate::search::strategy::{Earlier, Lacking, Proposal, Strategy, View};
+use crate::search::strategy::{Earlier, Proposal, Strategy, View};
 use crate::search::study::{Study, over_whole_epochs};
 
 pub(super) struct Search<'s, 'p> {
@@ -57,8 +57,6 @@ pub(super) struct SideBySide {
 pub(super) struct Sees<'s> {
     pub(super) warm_start: &'s [Earlier],
     pub(super) open: Open,
-    pub(super) seen: Seen,
-    pub(super) lacking: Lacking,
     pub(super) gains: SmallGains,
 }
 
@@ -261,12 +259,11 @@ impl Search<'_, '_> {
         let left = self.probes_left().saturating_sub(running);
         let related = (self.setup.objective.is_largest_throughput() && self.trials.last_round() > 0)
             .then(|| self.study())
-            .map(|study| study.race().related(study.history));
+            .map(|study| study.race().related(&study.history));
         let history = related.as_ref().unwrap_or(&self.trials.history);
-        self.sees.seen.update(space, history, self.setup.baseline());
-        let history = self.sees.seen.history(history);
-        let lacking = self.sees.lacking.of(&objective, history);
-        let mut view = View::knowing(space, &objective, history, &pending, self.sees.seen.start(), lacking)
+        let (shown, start) = seen(space, history, self.setup.baseline());
+        let history = shown.as_ref().unwrap_or(history);
+        let mut view = View::new(space, &objective, history, &pending, start.as_ref())
             .with(left, self.setup.seed)
             .with_earlier(self.sees.warm_start);
         view.so_far = &so_far;

@@ -293,8 +293,8 @@ impl<'s, 'p> Slots<'s, 'p> {
                 }
                 Told::Gone => {}
                 Told::Progress(number, progress) => on_event(Event::Progress { number, progress: &progress }),
-                Told::Disturbed(number, reason) => on_event(Event::Disturbed { number, reason: &reason }),
                 Told::Remark(text) => on_event(Event::Remark { text: &text }),
+                Told::Warning(text) => on_event(Event::Warning { text: &text }),
             }
         }
     }

@@ -18,13 +18,22 @@ pub(super) struct Trials {
     pub(super) first_number: u32,
     /// The number of the last trial in the journal, earlier eras included.
     pub(super) last_number: u32,
-    leader: Leader,
+    /// The number of trials that were judged.
+    judged: usize,
+    /// The index and the score of the best of them.
+    best: Option<(usize, f64)>,
 }
 
 impl Trials {
     pub(super) fn new(history: History, journal: Option<Journal>, last_number: u32) -> Self {
         let first_number = history.highest_number().max(last_number) + 1;
-        Self { history, journal, first_number, last_number, leader: Leader::default() }
+        Self { history, journal, first_number, last_number, judged: 0, best: None }
+    }
+
+    /// Replaces the last trial with the same number.
+    pub(super) fn amend(&mut self, trial: Trial) {
+        self.history.amend(trial);
+        (self.judged, self.best) = (0, None);
     }
 
     /// Returns the settings that a probe of a config applies.
@@ -75,9 +84,18 @@ impl Trials {
         self.history.trials().iter().rev().filter_map(start_of).take(LAST).collect()
     }
 
-    /// Returns the best feasible trial with its score, the first among equals.
+    /// Returns the best feasible trial with its score, the first among equals. Each trial is judged once.
     pub(super) fn best(&mut self, objective: &Objective) -> Option<(&Trial, f64)> {
-        self.leader.of(objective, &self.history)
+        let trials = self.history.trials();
+        for (place, trial) in trials.iter().enumerate().skip(self.judged) {
+            if let Some(score) = objective.score_of(&trial.outcome).filter(|_| !trial.purpose.is_repeated())
+                && self.best.is_none_or(|(_, top)| score > top)
+            {
+                self.best = Some((place, score));
+            }
+        }
+        self.judged = trials.len();
+        self.best.and_then(|(place, score)| Some((trials.get(place)?.as_ref(), score)))
     }
 
     /// Returns true if a trial is better than all before. For a front: if no trial before is as good in every metric.
@@ -89,34 +107,6 @@ impl Trials {
         }
         let best = self.best(objective).map(|(_, top)| top);
         objective.score_of(&trial.outcome).is_some_and(|score| best.is_none_or(|top| score > top))
-    }
-}
-
-/// The best trial so far, found without judging all trials again after each probe.
-#[derive(Debug, Default)]
-struct Leader {
-    /// The identity of the history whose first `seen` trials were judged.
-    of: Arc<()>,
-    seen: usize,
-    /// Its place in the history, and its score.
-    best: Option<(usize, f64)>,
-}
-
-impl Leader {
-    fn of<'h>(&mut self, objective: &Objective, history: &'h History) -> Option<(&'h Trial, f64)> {
-        if !Arc::ptr_eq(&self.of, history.identity()) {
-            *self = Self { of: Arc::clone(history.identity()), ..Self::default() };
-        }
-        let trials = history.trials();
-        for (place, trial) in trials.iter().enumerate().skip(self.seen) {
-            if let Some(score) = objective.score_of(&trial.outcome).filter(|_| !trial.purpose.is_repeated())
-                && self.best.is_none_or(|(_, top)| score > top)
-            {
-                self.best = Some((place, score));
-            }
-        }
-        self.seen = trials.len();
-        self.best.and_then(|(place, score)| Some((trials.get(place)?.as_ref(), score)))
     }
 }
 
@@ -143,75 +133,31 @@ impl Open {
     }
 }
 
-/// The history and the start that a strategy sees, as the real history grows.
-#[derive(Debug, Default)]
-pub(super) struct Seen {
-    /// `None` if it is the real history.
-    history: Option<History>,
-    start: Option<Config>,
-    /// The config with the settings of the unmodified job.
-    same: Option<Config>,
-    basis: Option<Basis>,
-    /// The number of trials of the real history that were read.
-    trials: usize,
-}
-
-/// The history that a strategy sees is continued as long as all of these fields stay the same.
-#[derive(Debug)]
-struct Basis {
-    space: Arc<()>,
-    history: Arc<()>,
-    /// The baseline, whether the unmodified job has reported its settings, and the closed parameters.
-    asked: (Option<Config>, bool, Vec<String>),
-}
-
-impl Seen {
-    /// Adds the new trials in the open part of a space.
-    pub(super) fn update(&mut self, space: &Space, history: &History, baseline: Option<&Config>) {
-        let as_it_is = baseline.filter(|config| config.is_as_it_is());
-        let closed = history.closed();
-        if as_it_is.is_none() && closed.is_empty() {
-            *self = Self { start: baseline.cloned(), ..Self::default() };
-            return;
-        }
-        let told = as_it_is.and_then(|as_it_is| history.of(as_it_is).find_map(|trial| trial.outcome.measurement()));
-        let asked = (baseline.cloned(), told.is_some(), closed.iter().map(|&name| name.to_owned()).collect());
-        let goes_on = self.basis.as_ref().is_some_and(|basis| {
-            Arc::ptr_eq(&basis.space, space.identity())
-                && Arc::ptr_eq(&basis.history, history.identity())
-                && basis.asked == asked
-        });
-        if !goes_on {
-            let set = as_it_is.map(|as_it_is| space.settings(as_it_is)).unwrap_or_default();
-            // A closed parameter has a single setting, which is as good as none.
-            let used = told.map(|measurement| arrival::used(space, &measurement.facts, &set).without(&closed));
-            let same = used.as_ref().and_then(|used| arrival::same(space, used));
-            let near = || match used.as_ref() {
-                Some(used) => arrival::nearest(space, used),
-                None => opened(space, baseline?),
-            };
-            let start = same.clone().or_else(near);
-            let (of_space, of_history) = (Arc::clone(space.identity()), Arc::clone(history.identity()));
-            let basis = Some(Basis { space: of_space, history: of_history, asked });
-            *self = Self { history: None, start, same, basis, trials: 0 };
-        }
-        let seen = self.history.get_or_insert_default();
-        for trial in &history.trials()[self.trials..] {
-            let config = if trial.config.is_as_it_is() { self.same.clone() } else { opened(space, &trial.config) };
-            if let Some(config) = config.filter(|_| trial.outcome.closes().is_empty()) {
-                seen.push(Trial { config, ..Trial::clone(trial) });
-            }
-        }
-        self.trials = history.trials().len();
+/// Returns the history that a strategy sees in the open part of a space, and the config to start from. The history is `None` if it
+/// is the real history.
+pub(super) fn seen(space: &Space, history: &History, baseline: Option<&Config>) -> (Option<History>, Option<Config>) {
+    let as_it_is = baseline.filter(|config| config.is_as_it_is());
+    let closed = history.closed();
+    if as_it_is.is_none() && closed.is_empty() {
+        return (None, baseline.cloned());
     }
-
-    pub(super) fn history<'h>(&'h self, real: &'h History) -> &'h History {
-        self.history.as_ref().unwrap_or(real)
-    }
-
-    pub(super) fn start(&self) -> Option<&Config> {
-        self.start.as_ref()
-    }
+    let told = as_it_is.and_then(|as_it_is| history.of(as_it_is).find_map(|trial| trial.outcome.measurement()));
+    let set = as_it_is.map(|as_it_is| space.settings(as_it_is)).unwrap_or_default();
+    // A closed parameter has a single setting, which is as good as none.
+    let used = told.map(|measurement| arrival::used(space, &measurement.facts, &set).without(&closed));
+    let same = used.as_ref().and_then(|used| arrival::same(space, used));
+    let near = || match used.as_ref() {
+        Some(used) => arrival::nearest(space, used),
+        None => opened(space, baseline?),
+    };
+    let start = same.clone().or_else(near);
+    let in_space = |trial: &Arc<Trial>| {
+        let config = if trial.config.is_as_it_is() { same.clone() } else { opened(space, &trial.config) };
+        let config = config.filter(|_| trial.outcome.closes().is_empty())?;
+        let is_same = config == trial.config;
+        Some(if is_same { Arc::clone(trial) } else { Arc::new(Trial { config, ..Trial::clone(trial) }) })
+    };
+    (Some(history.trials().iter().filter_map(in_space).collect()), start)
 }
 
 /// Returns the config of the open part that differs at most in closed parameters.
@@ -220,29 +166,4 @@ fn opened(space: &Space, config: &Config) -> Option<Config> {
     let levels: Vec<u32> =
         levels.map(|(level, parameter)| if parameter.len() == 1 { 0 } else { level.unwrap_or(0) }).collect();
     space.with_levels(&levels)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::{Estimate, Purpose};
-    use crate::search::strategy;
-    use crate::search::tests::{crashed, measured, numbers, trial};
-
-    #[test]
-    fn it_is_the_same_as_that_of_all_trials_after_each() {
-        let space = numbers(0, 99);
-        let (mut history, mut leader, objective) = (History::default(), Leader::default(), Objective::default());
-        use Purpose::{Baseline, Round, Search};
-        let purposes = [Baseline, Search, Search, Round, Search, Search, Search, Search, Round];
-        for (number, &purpose) in (1_u32..).zip(purposes.iter().cycle()).take(40) {
-            // Some trials fail, some are equal, and some of the best are repetitions.
-            let rate = Estimate::point(f64::from(number * 7 % 11));
-            let outcome = if number % 6 == 0 { crashed() } else { measured(rate) };
-            history.push(Trial { purpose, ..trial(number, space.config(number.into()).unwrap(), outcome) });
-            let of_all = strategy::best(&objective, &history).map(|(trial, score)| (trial.number, score));
-            let kept = leader.of(&objective, &history).map(|(trial, score)| (trial.number, score));
-            assert_eq!(kept, of_all, "after {number}");
-        }
-    }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::Known;
 use super::acquisition::Choice;
 use super::candidates::{Chunk, shuffled};
-use crate::model::{Config, History, Space};
+use crate::model::{Config, History, Space, Trial};
 use crate::search::strategy::{Proposal, View};
 
 /// Up to this many scored trials, the model is fitted after each trial, because fits of few trials are quick. A round number.
@@ -35,7 +35,8 @@ pub(super) struct Kept<T> {
 #[derive(Debug)]
 struct Basis {
     space: Arc<()>,
-    history: Arc<()>,
+    /// The number of each trial with a score, and the bits of its score and of the width of its interval.
+    scored: Vec<(u32, u64, Option<u64>)>,
     asked: String,
 }
 
@@ -46,15 +47,20 @@ impl<T> Default for Kept<T> {
 }
 
 impl<T> Kept<T> {
-    /// Returns the value for a view; `more` is anything else that it depends on.
-    fn of(&mut self, view: &View<'_>, more: &str, make: impl FnOnce() -> T) -> &T {
+    /// Returns the value for a view and its trials with a score; `more` is anything else that it depends on.
+    fn of(&mut self, view: &View<'_>, scored: &[(&Trial, f64)], more: &str, make: impl FnOnce() -> T) -> &T {
         let earlier: Vec<u64> = view.earlier.iter().map(|study| study.id).collect();
         let asked = format!("{:?} {:?} {earlier:?} {more}", view.objective, view.precision_speeds);
-        let (space, history) = (view.space.identity(), view.history.identity());
-        let last = self.last.take().filter(|(basis, _)| {
-            Arc::ptr_eq(&basis.space, space) && Arc::ptr_eq(&basis.history, history) && basis.asked == asked
-        });
-        let make = || (Basis { space: Arc::clone(space), history: Arc::clone(history), asked }, make());
+        let bits_of = |(trial, score): &(&Trial, f64)| {
+            let width = trial.outcome.measurement().and_then(|run| view.half_width(run));
+            (trial.number, score.to_bits(), width.map(f64::to_bits))
+        };
+        let (space, scored) = (view.space.identity(), scored.iter().map(bits_of).collect::<Vec<_>>());
+        let last = self
+            .last
+            .take()
+            .filter(|(basis, _)| Arc::ptr_eq(&basis.space, space) && basis.scored == scored && basis.asked == asked);
+        let make = || (Basis { space: Arc::clone(space), scored, asked }, make());
         &self.last.insert(last.unwrap_or_else(make)).1
     }
 
@@ -67,7 +73,7 @@ impl<T> Kept<T> {
         fit: impl FnOnce(&Known<'v>) -> T,
     ) -> &T {
         let known = known.up_to(fitted(known.scored.len()));
-        self.of(view, &format!("{turn} {}", known.trials.len()), || fit(&known))
+        self.of(view, &known.scored, &format!("{turn} {}", known.trials.len()), || fit(&known))
     }
 }
 
@@ -119,14 +125,9 @@ fn thought_at(searched: usize, pace: usize) -> usize {
     if searched < pace { 1 << searched.max(1).ilog2() } else { searched - searched % pace }
 }
 
-/// The last batch, and the trials that were known at its thought.
+/// The last batch.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
-    last: Kept<Vec<Proposal>>,
-    /// The history that begins with these trials.
-    of: Arc<()>,
-    known: History,
-}
+pub(super) struct Batch(Kept<Vec<Proposal>>);
 
 impl Batch {
     pub(super) fn of(
@@ -135,20 +136,18 @@ impl Batch {
         thought: Thought,
         think: impl FnOnce(&History) -> Vec<Proposal>,
     ) -> &[Proposal] {
-        let Self { last, of, known } = self;
         let more = format!("{} {} {thought:?}", view.seed, view.between_runs);
-        last.of(view, &more, || {
-            let goes_on = Arc::ptr_eq(of, view.history.identity()) && known.count_searched() <= thought.at;
-            if !goes_on {
-                (*of, *known) = (Arc::clone(view.history.identity()), History::default());
-            }
-            for trial in &view.history.trials()[known.trials().len()..] {
+        let searched = view.history.searched().take(thought.at);
+        let scored = searched.filter_map(|trial| Some((trial, view.objective.score_of(&trial.outcome)?)));
+        self.0.of(view, &scored.collect::<Vec<_>>(), &more, || {
+            let mut known = History::default();
+            for trial in view.history.trials() {
                 if known.count_searched() == thought.at {
                     break;
                 }
-                known.push(trial.clone());
+                known.push(Arc::clone(trial));
             }
-            think(known)
+            think(&known)
         })
     }
 }
@@ -193,7 +192,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::model::{Objective, Parameter, Trial};
+    use crate::model::{Objective, Parameter};
     use crate::search::strategy::bayes::process::Belief;
     use crate::search::tests::{crashed, numbers, trial};
 
