@@ -220,17 +220,9 @@ mod tests {
     }
 
     #[test]
-    fn each_gpu_and_all_together_are_told_and_imbalance_is_seen() {
-        let gpus = [(0.8, 0.95), (0.4, 0.95)].map(|(sm, busy)| {
-            gpu(&[(Metric::SmActive, sm), (Metric::GpuBusy, busy), (Metric::ThrottledByPower, sm)], &[])
-        });
-        let lines = gpu_lines(&gpus);
-        assert_eq!(lines[0], ("GPU", "NVIDIA H200, GPU-a1".to_owned()));
-        assert_eq!(lines[1], ("", "SM activity 80 %, GPU busy 95 %".to_owned()));
-        assert_eq!(lines.last().unwrap().1, "SM activity 60 % (40 to 80 %), GPU busy 95 %");
-        let summary = gpu_summary(&gpus);
-        assert_eq!(summary[0], "2 together: SM activity 60 % (40 to 80 %), GPU busy 95 %");
-        assert_eq!(summary[1], "held back by the power limit for 60 % (40 to 80 %) of the time");
+    fn a_power_limit_that_holds_gpus_back_is_named_with_its_spread() {
+        let gpus = [0.8, 0.4].map(|share| gpu(&[(Metric::ThrottledByPower, share)], &[]));
+        assert_eq!(gpu_summary(&gpus)[1], "held back by the power limit for 60 % (40 to 80 %) of the time");
     }
 
     #[test]

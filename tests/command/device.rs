@@ -149,20 +149,46 @@ fn products_are_measured_in_each_precision_of_the_hardware() {
 }
 
 /// An H200 as NVML reports it, with changes.
-fn nvml(change: impl FnOnce(&mut Value)) -> StandIn {
-    let mut gpu = json!({
-        "uuid": "GPU-a1", "name": "NVIDIA H200",
-        "state": {
-            "memory_total": 150e9, "memory_reserved": 1e9, "memory_other": 3e6, "compute_major": 9, "compute_minor": 0,
-            "processes": [{ "pid": 1, "bytes": 4e9, "share": 90 }], "shares": true,
-            "power": 512, "energy": 500, "power_limit": 500, "power_default": 700, "busy": 97, "busy_samples": 97,
-            "pcie_generation": 3, "pcie_max_generation": 5, "pcie_width": 8, "pcie_max_width": 16, "nvlinks": 18,
-            "persistence": 0, "rows_pending": 1, "sm": 62, "occupancy": 31, "tensor": 40, "dram": 35,
-            "pcie_received": 1000, "pcie_sent": 10, "nvlink_received": 0, "nvlink_sent": 0
+fn nvml(change: impl Fn(&mut Value)) -> StandIn {
+    several(["GPU-a1".to_owned()], change)
+}
+
+/// An H200 for each of these UUIDs, all with the same changes.
+fn several(uuids: impl IntoIterator<Item = String>, change: impl Fn(&mut Value)) -> StandIn {
+    let gpu = |uuid: String| {
+        let mut gpu = json!({
+            "uuid": uuid, "name": "NVIDIA H200",
+            "state": {
+                "memory_total": 150e9, "memory_reserved": 1e9, "memory_other": 3e6,
+                "compute_major": 9, "compute_minor": 0,
+                "processes": [{ "pid": 1, "bytes": 4e9, "share": 90 }], "shares": true,
+                "power": 512, "energy": 500, "power_limit": 500, "power_default": 700, "busy": 97, "busy_samples": 97,
+                "pcie_generation": 3, "pcie_max_generation": 5, "pcie_width": 8, "pcie_max_width": 16, "nvlinks": 18,
+                "persistence": 0, "rows_pending": 1, "sm": 62, "occupancy": 31, "tensor": 40, "dram": 35,
+                "pcie_received": 1000, "pcie_sent": 10, "nvlink_received": 0, "nvlink_sent": 0
+            }
+        });
+        change(&mut gpu);
+        gpu
+    };
+    let gpus: Vec<Value> = uuids.into_iter().map(gpu).collect();
+    StandIn::of(&json!({ "driver": "580.95.05", "gpus": gpus }))
+}
+
+/// Stores ceilings of a GPU, as an earlier `gputune device --bench` does.
+fn store_ceilings(stand_in: &StandIn, uuid: &str) {
+    let folder = stand_in.path("gputune/ceilings");
+    fs::create_dir_all(&folder).unwrap();
+    let ceilings = json!({
+        "format": 1, "uuid": uuid, "name": "NVIDIA H200", "driver": "580.95.05", "gputune_version": "0.1.0",
+        "measured_at": 1, "elapsed_s": 20,
+        "measured": {
+            "matmul_bf16": { "median": 8e14, "low": 8e14, "high": 8e14, "samples": 9 },
+            "host_to_device_pageable": { "median": 1.21e10, "low": 1.2e10, "high": 1.3e10, "samples": 9 }
         }
     });
-    change(&mut gpu);
-    StandIn::of(&json!({ "driver": "580.95.05", "gpus": [gpu] }))
+    let name = format!("{}_580.95.05.json", uuid.trim_start_matches("GPU-"));
+    fs::write(folder.join(name), ceilings.to_string()).unwrap();
 }
 
 /// Runs `gputune device` on a machine with NVML but without CUDA.
@@ -201,18 +227,31 @@ fn what_nvml_knows_is_shown_with_warnings() {
     assert_eq!(report["gpus"][0]["remapped_rows"], json!({ "is_pending": true, "has_failed": false }));
 }
 
+#[test]
+fn one_gpu_and_eight_equal_gpus_fit_on_narrow_screens() {
+    for (count, head) in [(1, "GPU 0 "), (8, "8 GPUs ")] {
+        let stand_in = several((0..count).map(|number| format!("GPU-{number}")), |gpu| {
+            for (name, value) in [("pcie_generation", 5), ("pcie_width", 16), ("persistence", 1), ("rows_pending", 0)] {
+                gpu["state"][name] = value.into();
+            }
+            gpu["state"]["processes"] = json!([]);
+        });
+        store_ceilings(&stand_in, "GPU-0");
+        for columns in [40_usize, 80] {
+            let output = with_nvml(&stand_in, &[], &[("COLUMNS", &columns.to_string())]);
+            let text = stdout(&output);
+            assert!(text.starts_with(head) && text.contains("\nceilings "), "{text}{}", without_panic(&output));
+            assert!(text.lines().all(|line| line.chars().count() <= columns), "{columns}: {text}");
+            assert!(columns < 80 || text.lines().count() <= 45, "{} lines: {text}", text.lines().count());
+        }
+    }
+}
+
 /// The step reports its floating-point operations; the GPU's ceiling was measured before.
 #[test]
 fn a_search_tells_how_far_the_best_config_is_from_the_ceiling() {
     let stand_in = nvml(|_| {});
-    let kept = stand_in.path("gputune/ceilings");
-    fs::create_dir_all(&kept).unwrap();
-    let ceilings = json!({
-        "format": 1, "uuid": "GPU-a1", "name": "NVIDIA H200", "driver": "580.95.05", "gputune_version": "0.1.0",
-        "measured_at": 1, "elapsed_s": 20,
-        "measured": { "matmul_bf16": { "median": 8e14, "low": 8e14, "high": 8e14, "samples": 9 } }
-    });
-    fs::write(kept.join("a1_580.95.05.json"), ceilings.to_string()).unwrap();
+    store_ceilings(&stand_in, "GPU-a1");
     let step = "send:{\"event\":\"step\",\"samples\":8,\"flops\":8e11}";
     let search = support::Search::of(&[step, "forever:8:2000"], "[space]\nprecision = { values = [\"bf16\"] }\n");
     let mut command = Command::new(support::gputune());
@@ -251,18 +290,9 @@ fn meters_that_do_not_work_say_why() {
 fn a_host_engine_that_hangs_costs_no_gpu() {
     use std::os::unix::fs::PermissionsExt as _;
 
-    let mut gpus = Vec::new();
-    drop(nvml(|gpu| {
+    let stand_in = several((0..12).map(|number| format!("GPU-{number}")), |gpu| {
         gpu["state"]["errors"] = json!({ "nvmlGpmSampleGet": 3 });
-        gpus = (0..12)
-            .map(|number| {
-                let mut gpu = gpu.clone();
-                gpu["uuid"] = format!("GPU-{number}").into();
-                gpu
-            })
-            .collect();
-    }));
-    let stand_in = StandIn::of(&json!({ "gpus": gpus }));
+    });
     let (program, calls) = (stand_in.path("dcgmi"), stand_in.path("calls"));
     fs::write(&program, format!("#!/bin/sh\necho \"$@\" >> '{}'\nexec sleep 600\n", calls.display())).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
@@ -313,18 +343,8 @@ fn a_gpu_that_is_hidden_is_shown_as_hidden_and_not_warned_of() {
 /// If CUDA and the variable's list disagree, CUDA's view counts, because programs get it.
 #[test]
 fn cuda_tells_which_gpus_programs_see() {
-    let uuid = |number: usize| format!("GPU-07070707-0707-0707-0707-07070707070{number}");
-    let mut gpus = Vec::new();
-    drop(nvml(|gpu| {
-        gpus = (0..2)
-            .map(|number| {
-                let mut gpu = gpu.clone();
-                gpu["uuid"] = uuid(number).into();
-                gpu
-            })
-            .collect();
-    }));
-    let stand_in = StandIn::of(&json!({ "gpus": gpus }));
+    let uuids = (0..2).map(|number| format!("GPU-07070707-0707-0707-0707-07070707070{number}"));
+    let stand_in = several(uuids, |_| {});
     fs::copy(support::library("stand_in_cuda"), stand_in.path("libcuda.so.1")).unwrap();
     for (cuda, variable, expected) in [
         ("9.0", Some("0,1"), [true, false]),

@@ -143,59 +143,45 @@ mod tests {
         assert!(matches!(load(folder.path(), "GPU-1", "580.95.05"), Err(StoreError::Damaged { .. })));
     }
 
-    fn used(uuid: &str, name: &str) -> GpuUse {
-        GpuUse { uuid: uuid.to_owned(), name: name.to_owned(), ..GpuUse::default() }
-    }
-
-    fn device(name: &str) -> Device {
-        Device { name: name.to_owned(), driver: "580.95.05".to_owned(), is_gpu: true }
+    fn device(name: &str, driver: &str) -> Device {
+        Device { name: name.to_owned(), driver: driver.to_owned(), is_gpu: true }
     }
 
     #[test]
-    fn another_gpu_of_the_model_does_where_this_one_was_not_measured() {
-        let folder = tempfile::tempdir().unwrap();
-        let of = |gpus: &[GpuUse]| known(folder.path(), &device("2 x NVIDIA Test"), gpus);
-        let test = |uuid: &str| used(uuid, "NVIDIA Test");
-        assert_eq!(of(&[test("GPU-9")]), None);
-        save(folder.path(), &example()).unwrap();
-        fs::write(folder.path().join("other.json"), "no ceilings").unwrap();
-        assert_eq!(of(&[test("GPU-9"), test("GPU-8")]), Some(example()));
-        assert_eq!(of(&[test("GPU-9"), test("GPU-1")]), Some(example()));
-        assert_eq!(of(&[used("GPU-9", "NVIDIA Other")]), None);
-        let newer = Device { driver: "590.1".to_owned(), ..device("NVIDIA Test") };
-        assert_eq!(known(folder.path(), &newer, &[test("GPU-1")]), None);
-    }
-
-    #[test]
-    fn a_name_that_another_begins_with_is_another_model() {
-        for (measured, trains) in [
-            ("NVIDIA A10", "NVIDIA A100-SXM4-40GB"),
-            ("NVIDIA L4", "NVIDIA L40S"),
-            ("NVIDIA H200", "NVIDIA H200 NVL"),
-            ("NVIDIA H200", "NVIDIA H200 MIG 1g.18gb"),
-            ("NVIDIA H200 MIG 1g.18gb", "NVIDIA H200 MIG 1g.18gb"),
+    fn ceilings_of_another_gpu_count_if_it_is_of_the_same_model() {
+        const TEST: &str = "NVIDIA Test";
+        const OTHER: &str = "NVIDIA Other";
+        const BOTH: &str = "NVIDIA Other + NVIDIA Test";
+        const A100: &str = "NVIDIA A100-SXM4-40GB";
+        const MIG: &str = "NVIDIA H200 MIG 1g.18gb";
+        for (measured, name, gpus, is_known) in [
+            (TEST, "2 x NVIDIA Test", vec![("GPU-9", TEST), ("GPU-8", TEST)], true),
+            (TEST, "2 x NVIDIA Test", vec![("GPU-9", TEST), ("GPU-1", TEST)], true),
+            (TEST, "2 x NVIDIA Test", vec![("GPU-9", OTHER)], false),
+            (TEST, BOTH, vec![("GPU-1", TEST), ("GPU-2", OTHER)], false),
+            (TEST, BOTH, vec![("MIG-9", TEST)], false),
+            (TEST, BOTH, vec![("MIG-1", TEST)], true),
+            (TEST, BOTH, vec![], false),
+            (TEST, TEST, vec![("", "")], true),
+            (TEST, "8 x NVIDIA Test", vec![], true),
+            ("NVIDIA A10", A100, vec![("GPU-9", A100)], false),
+            ("NVIDIA A10", A100, vec![], false),
+            ("NVIDIA L4", "NVIDIA L40S", vec![], false),
+            ("NVIDIA H200", "NVIDIA H200 NVL", vec![], false),
+            ("NVIDIA H200", MIG, vec![], false),
+            (MIG, MIG, vec![("GPU-9", MIG)], false),
+            (MIG, MIG, vec![], false),
         ] {
             let folder = tempfile::tempdir().unwrap();
-            save(folder.path(), &Ceilings { name: measured.to_owned(), ..example() }).unwrap();
-            for gpus in [vec![used("GPU-9", trains)], vec![]] {
-                assert_eq!(known(folder.path(), &device(trains), &gpus), None, "{measured} for {trains}");
-            }
-        }
-    }
-
-    #[test]
-    fn mixed_models_have_none_and_an_instance_only_its_own() {
-        let folder = tempfile::tempdir().unwrap();
-        save(folder.path(), &example()).unwrap();
-        let of = |gpus: &[GpuUse]| known(folder.path(), &device("NVIDIA Other + NVIDIA Test"), gpus);
-        assert_eq!(of(&[used("GPU-1", "NVIDIA Test"), used("GPU-2", "NVIDIA Other")]), None);
-        assert_eq!(of(&[used("MIG-9", "NVIDIA Test")]), None);
-        assert_eq!(of(&[used("MIG-1", "NVIDIA Test")]), Some(example()));
-        assert_eq!(of(&[]), None);
-        for name in ["NVIDIA Test", "8 x NVIDIA Test"] {
-            for unknown in [vec![], vec![GpuUse::default()]] {
-                assert_eq!(known(folder.path(), &device(name), &unknown), Some(example()), "{name}");
-            }
+            let ceilings = Ceilings { name: measured.to_owned(), ..example() };
+            save(folder.path(), &ceilings).unwrap();
+            fs::write(folder.path().join("other.json"), "no ceilings").unwrap();
+            let used =
+                gpus.iter().map(|&(uuid, name)| GpuUse { uuid: uuid.into(), name: name.into(), ..GpuUse::default() });
+            let used: Vec<GpuUse> = used.collect();
+            let found = known(folder.path(), &device(name, "580.95.05"), &used);
+            assert_eq!(found, is_known.then_some(ceilings), "{measured} for {gpus:?} of {name}");
+            assert_eq!(known(folder.path(), &device(name, "590.1"), &used), None, "the driver is another");
         }
     }
 }

@@ -222,12 +222,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn yaml_keys_stay_strings() {
-        let settings: Settings = ["workers", "on", "_12"].into_iter().map(|name| (name, Value::from(1))).collect();
-        assert_eq!(write("yaml", &Chosen::of(&settings)).text, "workers: 1\n\"on\": 1\n\"_12\": 1\n");
-    }
-
     fn applied(parameter: &str, name: &str) -> Applied {
         let target = crate::probe::adapter::Target::parse(name).unwrap();
         Applied { parameter: parameter.to_owned(), name: name.to_owned(), target, argument: None }
@@ -343,27 +337,27 @@ mod tests {
     }
 
     #[test]
-    fn numbers_with_an_exponent_are_numbers_in_yaml() {
-        for (number, expected) in [(1e-5, "1.0e-5"), (1.5e-7, "1.5e-7"), (1e20, "1.0e+20"), (0.5, "0.5")] {
-            let settings: Settings = [("lr", Value::from(number))].into_iter().collect();
-            assert_eq!(write("yaml", &Chosen::of(&settings)).text, format!("lr: {expected}\n"));
-            let lightning = write("lightning", &Chosen::of(&settings)).text;
-            assert!(lightning.ends_with(&format!("  lr: {expected}\n")), "{lightning}");
-        }
-    }
-
-    #[test]
-    fn precisions_and_switches_of_every_kind_are_flags() {
-        let flags = |name: &str, value: Value| {
+    fn a_setting_keeps_its_type_in_each_format() {
+        for (form, name, value, expected) in [
+            ("yaml", "workers", Value::from(1), "workers: 1\n"),
+            ("yaml", "on", Value::from(1), "\"on\": 1\n"),
+            ("yaml", "_12", Value::from(1), "\"_12\": 1\n"),
+            ("yaml", "lr", Value::from(1e-5), "lr: 1.0e-5\n"),
+            ("yaml", "lr", Value::from(1.5e-7), "lr: 1.5e-7\n"),
+            ("yaml", "lr", Value::from(1e20), "lr: 1.0e+20\n"),
+            ("yaml", "lr", Value::from(0.5), "lr: 0.5\n"),
+            ("lightning", "lr", Value::from(1e20), "  lr: 1.0e+20\n"),
+            ("huggingface", "precision", Value::from("tf32"), "\"tf32\": true"),
+            ("huggingface", "bf16", Value::from(true), "\"bf16\": true"),
+            ("huggingface", "fp16", Value::from(false), "\"fp16\": false"),
+            ("huggingface", "dtype", Value::from("float16"), "\"fp16\": true"),
+            ("huggingface", "precision", Value::from("int3"), "{}\n"),
+        ] {
             let settings: Settings = [(name, value)].into_iter().collect();
-            write("huggingface", &Chosen::of(&settings))
-        };
-        assert!(flags("precision", "tf32".into()).text.contains("\"tf32\": true"));
-        assert!(flags("bf16", true.into()).text.contains("\"bf16\": true"));
-        assert!(flags("fp16", false.into()).text.contains("\"fp16\": false"));
-        assert!(flags("dtype", "float16".into()).text.contains("\"fp16\": true"));
-        let odd = flags("precision", "int3".into());
-        assert_eq!((odd.text.as_str(), odd.notes.len()), ("{}\n", 1));
+            let Written { text, notes } = write(form, &Chosen::of(&settings));
+            assert!(text.contains(expected), "{form}: {text}");
+            assert!(expected != "{}\n" || notes.len() == 1, "{notes:?}");
+        }
     }
 
     #[test]
