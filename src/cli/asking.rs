@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use gputune::init::{self, Argument, Command, Seen, Source, Words, help, hydra};
+use gputune::init::{self, Argument, Command, Seen, Source, Words, help};
 use gputune::model::quantity;
 use gputune::probe::{Brief, Printed, PrintedEnd};
 use tempfile::TempDir;
@@ -78,7 +78,7 @@ impl Asked<'_> {
     }
 
     fn by_help_or_source(&self) -> Result<Told, Failed> {
-        let declared = self.declared();
+        let declared = self.source.arguments();
         // The first run shows only Hydra's own options, and not the script's settings.
         let seen = self.seen.filter(|_| !self.source.imports("hydra")).map(Seen::arguments).unwrap_or_default();
         if !seen.is_empty() {
@@ -106,15 +106,6 @@ impl Asked<'_> {
         }
         let told_by = if declared.is_empty() { "The script's arguments are not known." } else { FROM_SOURCE };
         Ok(Told { arguments: declared, values: Vec::new(), told_by: told_by.to_owned() })
-    }
-
-    /// Returns the arguments that the source and its configuration files declare.
-    fn declared(&self) -> Vec<Argument> {
-        let mut declared = self.source.arguments();
-        if let Some(script) = self.command.script(self.cwd) {
-            declared.extend(hydra::arguments(self.source, &script));
-        }
-        declared
     }
 
     /// Runs the script for its help; the guard refuses writes.

@@ -249,7 +249,7 @@ fn default_in(description: &str) -> Option<String> {
 }
 
 /// Returns the settings of a YAML config, such as Hydra prints, as overrides: `data.batch_size` with its value.
-pub fn config(text: &str) -> Vec<Argument> {
+fn config(text: &str) -> Vec<Argument> {
     let mut arguments: Vec<Argument> = Vec::new();
     let mut path: Vec<(usize, String)> = Vec::new();
     for line in text.lines() {

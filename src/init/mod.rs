@@ -14,7 +14,6 @@ pub mod edits;
 mod entries;
 mod formats;
 pub mod help;
-pub mod hydra;
 pub mod knobs;
 mod lines_to_add;
 pub mod plan;

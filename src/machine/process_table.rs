@@ -13,16 +13,21 @@ pub(crate) fn all() -> Vec<u32> {
 }
 
 /// Returns the processes that a folder like `/proc` lists.
-pub(crate) fn all_in(proc: &Path) -> impl Iterator<Item = u32> + use<> {
+fn all_in(proc: &Path) -> impl Iterator<Item = u32> + use<> {
     let entries = fs::read_dir(proc).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// Returns all living descendants of a process, parents before children, without zombies.
 pub(crate) fn descendants(root: u32) -> Vec<u32> {
+    descendants_in(Path::new("/proc"), root, false)
+}
+
+/// Returns the descendants of a process in a folder like `/proc`, parents before children.
+pub(crate) fn descendants_in(proc: &Path, root: u32, with_zombies: bool) -> Vec<u32> {
     let mut children: HashMap<u32, Vec<(u32, char)>> = HashMap::new();
-    for pid in all() {
-        if let Some((parent, state)) = parent_and_state(pid) {
+    for pid in all_in(proc) {
+        if let Some((parent, state)) = Stat::read(proc, pid).and_then(|stat| stat.parent_and_state()) {
             children.entry(parent).or_default().push((pid, state));
         }
     }
@@ -31,7 +36,7 @@ pub(crate) fn descendants(root: u32) -> Vec<u32> {
     while let Some(parent) = open.pop() {
         for &(pid, state) in children.get(&parent).into_iter().flatten() {
             open.push(pid);
-            if state != ZOMBIE {
+            if with_zombies || state != ZOMBIE {
                 found.push(pid);
             }
         }
@@ -135,8 +140,7 @@ fn is_exiting(pid: u32) -> bool {
 }
 
 fn parent_and_state(pid: u32) -> Option<(u32, char)> {
-    let stat = Stat::of(pid)?;
-    Some((stat.parent()?, stat.field(3)?.chars().next()?))
+    Stat::of(pid)?.parent_and_state()
 }
 
 /// Reads `/proc/PID/status`. The process's name in it need not be valid UTF-8: the kernel cuts it after 15 bytes.
@@ -171,8 +175,8 @@ impl Stat {
         self.field(field)?.parse().ok()
     }
 
-    pub(crate) fn parent(&self) -> Option<u32> {
-        self.field(4)?.parse().ok()
+    fn parent_and_state(&self) -> Option<(u32, char)> {
+        Some((self.field(4)?.parse().ok()?, self.field(3)?.chars().next()?))
     }
 
     /// Returns the CPU time in clock ticks, with or without the children that it has waited for (fields 14 to 17).

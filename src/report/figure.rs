@@ -1,39 +1,6 @@
-//! The data of a figure of the page.
+//! The axes and marks of the page's figures.
 
 use serde::Serialize;
-
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Figure {
-    /// The name, unique among the study's figures, and valid in the id of an HTML element.
-    pub(super) name: String,
-    /// The row of [`FIGURES`](super::figures::FIGURES) that the figure belongs to.
-    pub(super) kind: &'static str,
-    pub(super) title: String,
-    /// A description for readers who cannot see the figure.
-    pub(super) text: String,
-    #[serde(flatten)]
-    pub(super) drawing: Drawing,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(tag = "drawing", rename_all = "snake_case")]
-pub(super) enum Drawing {
-    Points(Points),
-    Bars(Bars),
-    Parallel(Parallel),
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Points {
-    pub(super) x: Axis,
-    pub(super) y: Axis,
-    /// The points, by the result of the trial.
-    pub(super) series: Vec<Series>,
-    /// A line from point to point, such as the best value to date.
-    pub(super) line: Option<Line>,
-    /// Horizontal lines, such as the memory capacity.
-    pub(super) limits: Vec<Limit>,
-}
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Axis {
@@ -66,34 +33,6 @@ pub(super) enum Unit {
     Bytes,
     Share,
     Seconds,
-}
-
-/// Points with the same mark; entry `i` of each list is point `i`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Series {
-    pub(super) mark: Mark,
-    pub(super) trials: Vec<u32>,
-    pub(super) x: Vec<f64>,
-    /// The vertical position; `None` for a trial without a number, whose point stands at an edge.
-    pub(super) y: Vec<Option<f64>>,
-    /// The ends of the 95% interval.
-    pub(super) low: Vec<Option<f64>>,
-    pub(super) high: Vec<Option<f64>>,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Line {
-    pub(super) label: String,
-    /// True if the line keeps its height until the next point.
-    pub(super) is_steps: bool,
-    pub(super) x: Vec<f64>,
-    pub(super) y: Vec<f64>,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Limit {
-    pub(super) label: String,
-    pub(super) at: f64,
 }
 
 /// The result of a trial; each has its own shape and colour.
@@ -151,44 +90,6 @@ impl Mark {
     pub(super) fn row(self) -> Option<&'static MarkRow> {
         MARKS.iter().find(|row| row.mark == self)
     }
-}
-
-/// Bars made of parts, one below the other.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Bars {
-    /// The axis of the lengths.
-    pub(super) x: Axis,
-    pub(super) parts: Vec<String>,
-    pub(super) bars: Vec<Bar>,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Bar {
-    pub(super) trial: u32,
-    pub(super) mark: Mark,
-    pub(super) label: String,
-    pub(super) lengths: Vec<f64>,
-    pub(super) texts: Vec<String>,
-}
-
-/// A line for each trial, over one axis for each parameter.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Parallel {
-    /// The axes; the last one is the result.
-    pub(super) axes: Vec<Axis>,
-    /// The lines, the best last.
-    pub(super) lines: Vec<Strand>,
-}
-
-/// One line over all axes.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Strand {
-    pub(super) trial: u32,
-    pub(super) mark: Mark,
-    /// The rank from 0 for the worst to 1 for the best; `None` if the trial failed.
-    pub(super) rank: Option<f64>,
-    /// The number on each axis, if the trial has one.
-    pub(super) values: Vec<Option<f64>>,
 }
 
 impl Axis {

@@ -327,8 +327,6 @@ pub(super) struct SearchTable {
     pub(super) seed: Option<u64>,
     /// The most rounds, in which configs are compared next to each other. With 0, nothing is compared or proven. Default: 1000.
     pub(super) rounds: Option<Valid<Rounds>>,
-    /// Obsolete: rounds replace it. It has no effect except a warning.
-    pub(super) confirmations: Option<u32>,
     /// The search ends if the expected gain is less than this share of the best, from 0 to 1, or within the noise. With 0, it does
     /// not end for these reasons. Default: 0.01.
     pub(super) least_gain: Option<Valid<Gain>>,

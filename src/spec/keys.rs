@@ -111,7 +111,6 @@ const KEYS: &[Key] = &[
     key("search.time", "a duration, as a text", "time = \"20m\""),
     key("search.gpu_time", "a duration, as a text", "gpu_time = \"8h\""),
     key("search.seed", "a whole number from 0 on", "seed = 0"),
-    key("search.confirmations", "a whole number from 0 on", "rounds = 1000"),
     key("search.rounds", "a whole number from 0 to 100000", "rounds = 1000"),
     key("search.least_gain", "a share from 0 to 1", "least_gain = 0.01"),
     key("search.as_it_is", "true or false", "as_it_is = false"),

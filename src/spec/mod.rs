@@ -107,10 +107,6 @@ impl Spec {
         let mut warnings = apply::warnings(&file.step.value);
         warnings.extend(objective::warnings(&file.objective, &objective, &space));
         warnings.extend(step.unused(&space));
-        warnings.extend(file.search.confirmations.map(|_| {
-            "`confirmations` in [search] has no effect: rounds compare the configs. To limit them, write `rounds`"
-                .to_owned()
-        }));
         let (baseline, is_partial) = stated.map_or((None, false), |stated| (Some(stated.settings), stated.is_partial));
         let wants_as_it_is = baseline.is_none() && file.search.as_it_is.unwrap_or(true) || is_partial;
         let set = baseline.clone().unwrap_or_default();

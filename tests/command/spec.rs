@@ -186,13 +186,3 @@ proptest! {
         }
     }
 }
-
-#[test]
-fn a_key_of_earlier_specs_is_told() {
-    let folder = tempfile::tempdir().unwrap();
-    let spec = "[step]\ncommand = [\"true\", \"{x}\"]\n[space]\nx = { values = [1, 2] }\n[search]\nconfirmations = 0\n";
-    std::fs::write(folder.path().join("spec.toml"), spec).unwrap();
-    let output = gputune(folder.path(), &["check", "spec.toml"]);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && told.contains("`confirmations` in [search] has no effect"), "{told}");
-}

@@ -3,9 +3,12 @@
 mod overview;
 mod points;
 
-use serde::Serialize;
+use std::collections::BTreeMap;
 
-use super::figure::{Axis, Drawing, Figure, Mark, Scale, Series, Tick, Unit};
+use serde::Serialize;
+use serde_json::{Value as Json, json};
+
+use super::figure::{Axis, Mark, Scale, Tick, Unit};
 use super::row::result_name;
 use crate::model::{Config, Estimate, Judgement, Outcome, Parameter, Trial, Value};
 use crate::search::{Best, Study};
@@ -18,7 +21,7 @@ pub(super) struct FigureRow {
     about: &'static str,
     /// Makes the figures of a study; empty if the study has no data for them.
     #[serde(skip)]
-    build: fn(&Studied<'_>) -> Vec<Figure>,
+    build: fn(&Studied<'_>) -> Vec<Json>,
 }
 
 /// All kinds, in the order of the page.
@@ -76,7 +79,7 @@ impl<'s> Studied<'s> {
         Self { study, best: study.best(), front }
     }
 
-    pub(super) fn figures(&self) -> Vec<Figure> {
+    pub(super) fn figures(&self) -> Vec<Json> {
         FIGURES.iter().flat_map(|row| (row.build)(self)).collect()
     }
 
@@ -212,37 +215,44 @@ pub(super) fn float(count: usize) -> f64 {
     count as f64
 }
 
-/// Points grouped by the result of the trial. `done` returns the groups in the order of the marks.
+/// A trial, its horizontal position, and its value; without a value, its point stands at an edge.
+type Point = (u32, f64, Option<Estimate>);
+
+/// Points grouped by the result of the trial.
 #[derive(Default)]
-pub(super) struct Scatter(Vec<Series>);
+pub(super) struct Scatter(BTreeMap<Mark, Vec<Point>>);
 
 impl Scatter {
     pub(super) fn push(&mut self, mark: Mark, trial: u32, x: f64, y: Option<Estimate>) {
-        let at = self.0.iter().position(|series| series.mark == mark).unwrap_or_else(|| {
-            let (trials, x, y, low, high) = Default::default();
-            self.0.push(Series { mark, trials, x, y, low, high });
-            self.0.len() - 1
-        });
-        let series = &mut self.0[at];
-        series.trials.push(trial);
-        series.x.push(x);
-        series.y.push(y.map(|estimate| estimate.value));
-        series.low.push(y.and_then(|estimate| estimate.low).filter(|low| low.is_finite()));
-        series.high.push(y.and_then(|estimate| estimate.high).filter(|high| high.is_finite()));
+        self.0.entry(mark).or_default().push((trial, x, y));
     }
 
-    pub(super) fn done(mut self) -> Vec<Series> {
-        self.0.sort_by_key(|series| series.mark);
-        self.0
+    /// Returns the groups in the order of the marks. Entry `i` of each list is point `i`; `low` and `high` are the ends of
+    /// the 95% interval.
+    pub(super) fn series(&self) -> Vec<Json> {
+        let series = |(mark, points): (&Mark, &Vec<Point>)| {
+            let trials: Vec<u32> = points.iter().map(|point| point.0).collect();
+            let x: Vec<f64> = points.iter().map(|point| point.1).collect();
+            let each = |end: fn(Estimate) -> Option<f64>| -> Vec<Option<f64>> {
+                points.iter().map(|point| point.2.and_then(end)).collect()
+            };
+            let (y, low, high) = (each(|y| Some(y.value)), each(|y| y.low), each(|y| y.high));
+            json!({ "mark": mark, "trials": trials, "x": x, "y": y, "low": low, "high": high })
+        };
+        self.0.iter().map(series).collect()
+    }
+
+    fn values(&self) -> impl Iterator<Item = Option<Estimate>> {
+        self.0.values().flatten().map(|point| point.2)
     }
 
     pub(super) fn has_numbers(&self) -> bool {
-        self.0.iter().any(|series| series.y.iter().any(Option::is_some))
+        self.values().any(|value| value.is_some())
     }
 
     /// Returns a sentence on the number of points without a result; empty if each point has a result.
     pub(super) fn failures(&self) -> String {
-        match self.0.iter().flat_map(|series| &series.y).filter(|y| y.is_none()).count() {
+        match self.values().filter(Option::is_none).count() {
             0 => String::new(),
             1 => " 1 trial failed.".to_owned(),
             count => format!(" {count} trials failed."),
@@ -250,6 +260,11 @@ impl Scatter {
     }
 }
 
-pub(super) fn figure(kind: &'static str, name: String, title: String, text: String, drawing: Drawing) -> Figure {
-    Figure { name, kind, title, text, drawing }
+/// Completes a drawing to a figure. The name is unique among the study's figures, and valid in the id of an HTML element.
+/// The text is for readers who cannot see the figure.
+pub(super) fn figure(kind: &str, name: &str, title: &str, text: &str, mut drawing: Json) -> Json {
+    for (key, value) in [("kind", kind), ("name", name), ("title", title), ("text", text)] {
+        drawing[key] = value.into();
+    }
+    drawing
 }

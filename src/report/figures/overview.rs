@@ -1,8 +1,11 @@
 //! Plots where the time of steps goes, and all parameters at once, with a line for each trial.
 
+use serde::Serialize;
+use serde_json::{Value, json};
+
 use super::{Along, Studied, figure, float};
 use crate::model::{Measurement, Trial, quantity::show_seconds};
-use crate::report::figure::{Axis, Bar, Bars, Drawing, Figure, Mark, Parallel, Strand, Unit};
+use crate::report::figure::{Axis, Mark, Unit};
 use crate::report::row::sorted;
 
 /// The most bars that can be compared side by side: a round number.
@@ -12,8 +15,18 @@ const ORDER: &[&str] = &["data_wait", "host_to_device", "forward", "backward", "
 /// The label of the time of a step that belongs to no phase.
 const REST: &str = "everything else";
 
+/// A bar of parts, with the length and the text of each part.
+#[derive(Serialize)]
+struct Bar {
+    trial: u32,
+    mark: Mark,
+    label: String,
+    lengths: Vec<f64>,
+    texts: Vec<String>,
+}
+
 /// Plots the phases of a step, one bar for each of the best trials and the baseline.
-pub(super) fn phases(studied: &Studied<'_>) -> Vec<Figure> {
+pub(super) fn phases(studied: &Studied<'_>) -> Vec<Value> {
     let study = studied.study;
     let has_phases = |trial: &&Trial| {
         let measurement = trial.outcome.measurement();
@@ -47,8 +60,8 @@ pub(super) fn phases(studied: &Studied<'_>) -> Vec<Figure> {
     let left = all.len() - bars.len();
     let rest = if left > 0 { format!(" The other {left} measured trials are in the table.") } else { String::new() };
     let x = Axis::linear("share of a step", Unit::Share);
-    let drawing = Drawing::Bars(Bars { x, parts, bars });
-    vec![figure("phases", "phases".to_owned(), "where a step's time went".to_owned(), text + &rest, drawing)]
+    let drawing = json!({ "drawing": "bars", "x": x, "parts": parts, "bars": bars });
+    vec![figure("phases", "phases", "where a step's time went", &(text + &rest), drawing)]
 }
 
 /// Returns the time of a step, at least the sum of its phases; only the sum if the time of a step is not known.
@@ -80,7 +93,7 @@ fn bar(studied: &Studied<'_>, trial: &Trial, parts: &[String]) -> Option<Bar> {
 const MOST_LINES: usize = 400;
 
 /// Plots each trial as a line over one axis for each parameter and the result.
-pub(super) fn parallel(studied: &Studied<'_>) -> Vec<Figure> {
+pub(super) fn parallel(studied: &Studied<'_>) -> Vec<Value> {
     let study = studied.study;
     let is_searched = |at: &usize| study.space.parameters()[*at].len() > 1;
     let along: Vec<Along<'_>> =
@@ -93,14 +106,13 @@ pub(super) fn parallel(studied: &Studied<'_>) -> Vec<Figure> {
     // The worst trial comes first, so that the best is drawn on top.
     scored.sort_by(|a, b| study.objective.score(a.0).total_cmp(&study.objective.score(b.0)));
     let last = float(scored.len().saturating_sub(1).max(1));
-    let strand = |trial: &Trial, rank: Option<f64>, value: Option<f64>| Strand {
-        trial: trial.number,
-        mark: studied.mark(trial),
-        rank,
-        values: along.iter().map(|along| along.place(&trial.config)).chain([value]).collect(),
+    // The rank is 0 for the worst and 1 for the best.
+    let strand = |trial: &Trial, rank: Option<f64>, value: Option<f64>| {
+        let values: Vec<_> = along.iter().map(|along| along.place(&trial.config)).chain([value]).collect();
+        json!({ "trial": trial.number, "mark": studied.mark(trial), "rank": rank, "values": values })
     };
     let failed = trials.iter().filter(|trial| studied.counted(trial).is_none());
-    let mut lines: Vec<Strand> = failed.map(|trial| strand(trial, None, None)).collect();
+    let mut lines: Vec<Value> = failed.map(|trial| strand(trial, None, None)).collect();
     let ranked = scored.iter().enumerate();
     lines.extend(ranked.map(|(at, (value, trial))| strand(trial, Some(float(at) / last), Some(*value))));
     let all = lines.len();
@@ -113,13 +125,13 @@ pub(super) fn parallel(studied: &Studied<'_>) -> Vec<Figure> {
     if let Some(best) = &studied.best {
         text += &format!(" The best has {}.", study.settings(&best.winner.config).line());
     }
-    let axes = along.into_iter().map(|along| along.axis).chain([studied.result_axis()]).collect();
-    let title = "all parameters at once".to_owned();
-    vec![figure("parallel", "parallel".to_owned(), title, text, Drawing::Parallel(Parallel { axes, lines }))]
+    let axes: Vec<Axis> = along.into_iter().map(|along| along.axis).chain([studied.result_axis()]).collect();
+    let drawing = json!({ "drawing": "parallel", "axes": axes, "lines": lines });
+    vec![figure("parallel", "parallel", "all parameters at once", &text, drawing)]
 }
 
 /// Keeps the best lines for half of the limit, and an even selection of the rest for the other half.
-fn thinned(mut lines: Vec<Strand>) -> Vec<Strand> {
+fn thinned(mut lines: Vec<Value>) -> Vec<Value> {
     let best = lines.split_off(lines.len() - MOST_LINES / 2);
     let step = lines.len().div_ceil(MOST_LINES / 2).max(1);
     lines.into_iter().step_by(step).chain(best).collect()

@@ -2,31 +2,32 @@
 
 use std::collections::HashSet;
 
+use serde_json::{Value, json};
+
 use super::{Along, Scatter, Studied, figure, float, metric_unit};
 use crate::model::{Config, Direction, Estimate, Goal, MemoryRole, Purpose, Role, Trial, quantity::show_bytes};
-use crate::report::figure::{Axis, Drawing, Figure, Limit, Line, Mark, Points, Scale, Unit, id_of};
+use crate::report::figure::{Axis, Mark, Scale, Unit, id_of};
 
 /// Plots the result of each probe, and the best value to date.
-pub(super) fn progress(studied: &Studied<'_>) -> Vec<Figure> {
+pub(super) fn progress(studied: &Studied<'_>) -> Vec<Value> {
     let mut scatter = Scatter::default();
-    let mut line = Line { label: "best so far".to_owned(), is_steps: true, x: Vec::new(), y: Vec::new() };
+    let mut best: Vec<(f64, f64)> = Vec::new();
     for trial in studied.study.history.trials() {
         let (x, counted) = (f64::from(trial.number), studied.counted(trial));
         scatter.push(studied.mark(trial), trial.number, x, counted);
         let may_win = trial.purpose == Purpose::Baseline || trial.purpose == Purpose::Search;
         let score = studied.study.objective.score_of(&trial.outcome).is_some();
         let Some(counted) = counted.filter(|_| may_win && score) else { continue };
-        if line.y.last().is_none_or(|best| studied.is_better(counted.value, *best)) {
-            line.x.push(x);
-            line.y.push(counted.value);
+        if best.last().is_none_or(|(_, best)| studied.is_better(counted.value, *best)) {
+            best.push((x, counted.value));
         }
     }
     if !scatter.has_numbers() {
         return Vec::new();
     }
     let (y, result) = (studied.result_axis(), studied.result());
-    let text = match (line.y.first(), line.y.last(), line.x.last()) {
-        (Some(first), Some(last), Some(probe)) => format!(
+    let text = match (best.first(), best.last()) {
+        (Some((_, first)), Some((probe, last))) => format!(
             "The best {result} so far {} from {} to {}, which probe {} reached.{}",
             if studied.is_better(1.0, 2.0) { "falls" } else { "rises" },
             y.shown(*first),
@@ -36,23 +37,21 @@ pub(super) fn progress(studied: &Studied<'_>) -> Vec<Figure> {
         ),
         _ => format!("No probe so far may win.{}", scatter.failures()),
     };
-    if let (Some(last), Some(end)) = (line.y.last().copied(), studied.study.history.trials().last()) {
-        line.x.push(f64::from(end.number));
-        line.y.push(last);
+    if let (Some((_, last)), Some(end)) = (best.last().copied(), studied.study.history.trials().last()) {
+        best.push((f64::from(end.number), last));
     }
     let x = Axis::linear("probe", Unit::Number);
-    let line = (!line.x.is_empty()).then_some(line);
-    let drawing = Drawing::Points(Points { x, y, series: scatter.done(), line, limits: Vec::new() });
-    vec![figure("progress", "progress".to_owned(), format!("best {result} so far"), text, drawing)]
+    let drawing = drawing(&x, &y, &scatter, line("best so far", true, &best), &[]);
+    vec![figure("progress", "progress", &format!("best {result} so far"), &text, drawing)]
 }
 
-pub(super) fn against(studied: &Studied<'_>) -> Vec<Figure> {
+pub(super) fn against(studied: &Studied<'_>) -> Vec<Value> {
     let is_searched = |at: &usize| studied.study.space.parameters()[*at].len() > 1;
     (0..studied.study.space.parameters().len()).filter(is_searched).filter_map(|at| one(studied, at)).collect()
 }
 
 /// Makes the figure of one parameter; `None` if nothing was measured.
-fn one(studied: &Studied<'_>, at: usize) -> Option<Figure> {
+fn one(studied: &Studied<'_>, at: usize) -> Option<Value> {
     let along = Along::of(studied.study, at);
     let mut scatter = Scatter::default();
     let mut best: Vec<(f64, f64)> = Vec::new();
@@ -90,22 +89,26 @@ fn one(studied: &Studied<'_>, at: usize) -> Option<Figure> {
         1 => text += &format!(" 1 trial does not use {name}."),
         _ => text += &format!(" {absent} trials do not use {name}."),
     }
-    let (x, limits, series) = (along.axis, Vec::new(), scatter.done());
     // Categories have no order, so a line between them has no meaning.
-    let line = (x.scale != Scale::Categories).then(|| through("best at each setting", &best)).flatten();
-    let drawing = Drawing::Points(Points { x, y, series, line, limits });
-    let title = format!("{result} against {name}");
-    Some(figure("against", format!("against-{}-{}", at + 1, id_of(&name)), title, text, drawing))
+    let has_order = along.axis.scale != Scale::Categories;
+    let line = has_order.then(|| line("best at each setting", false, &best)).flatten();
+    let (id, title) = (format!("against-{}-{}", at + 1, id_of(&name)), format!("{result} against {name}"));
+    Some(figure("against", &id, &title, &text, drawing(&along.axis, &y, &scatter, line, &[])))
 }
 
-/// Returns the line through the points, if there are several.
-fn through(label: &str, points: &[(f64, f64)]) -> Option<Line> {
-    let (x, y) = points.iter().copied().unzip();
-    (points.len() > 1).then(|| Line { label: label.to_owned(), is_steps: false, x, y })
+/// Returns the line through the points, if there are several. If `is_steps`, it is level until the next point.
+fn line(label: &str, is_steps: bool, points: &[(f64, f64)]) -> Option<Value> {
+    let (x, y): (Vec<f64>, Vec<f64>) = points.iter().copied().unzip();
+    (points.len() > 1).then(|| json!({ "label": label, "is_steps": is_steps, "x": x, "y": y }))
+}
+
+/// Draws points with a line, and horizontal lines at the limits, such as the memory capacity.
+fn drawing(x: &Axis, y: &Axis, points: &Scatter, line: Option<Value>, limits: &[Value]) -> Value {
+    json!({ "drawing": "points", "x": x, "y": y, "series": points.series(), "line": line, "limits": limits })
 }
 
 /// Plots the first two metrics of a front against each other.
-pub(super) fn plane(studied: &Studied<'_>) -> Vec<Figure> {
+pub(super) fn plane(studied: &Studied<'_>) -> Vec<Value> {
     let study = studied.study;
     let [first, second, ..] = study.objective.goals() else { return Vec::new() };
     let number = |goal: &Goal, trial: &Trial| {
@@ -140,14 +143,12 @@ pub(super) fn plane(studied: &Studied<'_>) -> Vec<Figure> {
         let end = |a: f64, b: f64| format!("{} {} at {} {}", first.metric, y.shown(b), second.metric, x.shown(a));
         text += &format!(" It goes from {} to {}.", end(*low, *of_low), end(*high, *of_high));
     }
-    let line = through("front", &ends);
     let title = format!("{} against {}", first.metric, second.metric);
-    let drawing = Drawing::Points(Points { x, y, series: scatter.done(), line, limits: Vec::new() });
-    vec![figure("front", "front".to_owned(), title, text, drawing)]
+    vec![figure("front", "front", &title, &text, drawing(&x, &y, &scatter, line("front", false, &ends), &[]))]
 }
 
 /// Plots peak device memory against the parameters that it grows with, and the memory capacity.
-pub(super) fn memory(studied: &Studied<'_>) -> Vec<Figure> {
+pub(super) fn memory(studied: &Studied<'_>) -> Vec<Value> {
     let study = studied.study;
     let parameters = study.space.parameters();
     let of_role = parameters.iter().position(|parameter| parameter.role() == Some(Role::Batch));
@@ -180,11 +181,10 @@ pub(super) fn memory(studied: &Studied<'_>) -> Vec<Figure> {
         let free = study.objective.headroom().of(capacity);
         text += &format!(" of {} in total; {} must stay free.", show_bytes(capacity), show_bytes(free));
         if capacity / FAR <= most {
-            limits.push(Limit { label: format!("all memory, {}", show_bytes(capacity)), at: bytes(capacity) });
-            let limit = capacity.saturating_sub(free);
-            if free > 0 {
-                limits.push(Limit { label: format!("limit, {}", show_bytes(limit)), at: bytes(limit) });
-            }
+            let limit =
+                |label: &str, at: u64| json!({ "label": format!("{label}, {}", show_bytes(at)), "at": bytes(at) });
+            limits.push(limit("all memory", capacity));
+            limits.extend((free > 0).then(|| limit("limit", capacity.saturating_sub(free))));
         }
     } else {
         text += "; how much there is was not told.";
@@ -192,8 +192,7 @@ pub(super) fn memory(studied: &Studied<'_>) -> Vec<Figure> {
     text += &scatter.failures().replace("failed", "ran out of memory");
     let title = format!("memory against {}", along.axis.label);
     let y = Axis::linear("peak memory", Unit::Bytes);
-    let drawing = Drawing::Points(Points { x: along.axis, y, series: scatter.done(), line: None, limits });
-    vec![figure("memory", "memory".to_owned(), title, text, drawing)]
+    vec![figure("memory", "memory", &title, &text, drawing(&along.axis, &y, &scatter, None, &limits))]
 }
 
 fn bytes(size: u64) -> f64 {
@@ -229,7 +228,7 @@ mod tests {
         let goals = ["throughput", "peak_memory"].into_iter().filter_map(Goal::known);
         let study = Study { objective: Objective::pareto(goals).unwrap(), ..Study::new(space, trials) };
         let figures = plane(&Studied::of(&study));
-        let text = figures.first().map(|figure| figure.text.as_str()).unwrap_or_default();
+        let text = figures.first().and_then(|figure| figure["text"].as_str()).unwrap_or_default();
         assert!(text.contains(" of 2 measured configs are on the front."), "{text}");
     }
 }

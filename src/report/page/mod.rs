@@ -20,7 +20,7 @@ use super::Subject;
 use super::compare::Comparison;
 use super::compare_text::{most_changed, notes, rows, shown, verdict, word};
 use super::escape::as_markup;
-use super::figure::{Figure, MARKS, MarkRow};
+use super::figure::{MARKS, MarkRow};
 use super::figures::{FIGURES, FigureRow, Studied};
 use super::redact::redacted;
 use super::row::shown_ratio;
@@ -37,7 +37,7 @@ struct Content<'c> {
     version: &'static str,
     summary: Summary,
     kinds: &'static [FigureRow],
-    figures: Vec<Figure>,
+    figures: Vec<serde_json::Value>,
     marks: &'static [MarkRow],
     table: Rows,
     details: BTreeMap<u32, Detail>,

@@ -6,12 +6,11 @@
 //! orphans. So nothing is lost when a process ends between two readings, unless its parent ignores SIGCHLD and thus
 //! does not wait. Then its use after the last reading is missing.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use crate::machine::process_table::{Stat, all_in, children_in};
+use crate::machine::process_table::{Stat, children_in, descendants_in};
 
 /// Counters of a tree of processes; they only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -35,9 +34,6 @@ pub(super) struct Tree {
     root: u32,
     /// True if the kernel lists the children of a process (`CONFIG_PROC_CHILDREN`); otherwise all processes are read.
     pub(super) lists_children: bool,
-    /// Processes that are known not to be in the tree. They never enter it: an orphan's new parent is an ancestor.
-    pub(super) foreign: BTreeSet<u32>,
-    scans: u32,
     /// The living processes at the last reading.
     pids: Vec<u32>,
     /// The use of the living processes at the last reading.
@@ -52,8 +48,6 @@ impl Tree {
             proc: proc.to_owned(),
             root,
             lists_children: proc.join(format!("{root}/task/{root}/children")).exists(),
-            foreign: BTreeSet::new(),
-            scans: 0,
             pids: Vec::new(),
             last: Usage::default(),
             lost: Usage { ticks: 0, read_bytes: Some(0) },
@@ -115,10 +109,11 @@ impl Tree {
         }
     }
 
-    /// Returns all descendants of the root, parents before children.
-    fn descendants(&mut self) -> Vec<u32> {
+    /// Returns all descendants of the root, parents before children. Zombies count until their parents wait for them, so
+    /// that their use is not added to `lost`.
+    fn descendants(&self) -> Vec<u32> {
         if !self.lists_children {
-            return self.scan();
+            return descendants_in(&self.proc, self.root, true);
         }
         let mut found = self.children(self.root);
         let mut at = 0;
@@ -133,51 +128,6 @@ impl Tree {
     /// Returns the children of all threads of a process (proc(5), `/proc/PID/task/TID/children`).
     fn children(&self, pid: u32) -> Vec<u32> {
         children_in(&self.proc.join(format!("{pid}/task")))
-    }
-
-    /// Finds the descendants in the list of all processes, without reading known foreign processes again.
-    fn scan(&mut self) -> Vec<u32> {
-        /// Every 64th scan reads all processes again, because the kernel may reuse process ids. A round number.
-        const ANEW: u32 = 64;
-        self.scans += 1;
-        if self.scans.is_multiple_of(ANEW) {
-            self.foreign.clear();
-        }
-        let all: BTreeSet<u32> = all_in(&self.proc).collect();
-        self.foreign.retain(|pid| all.contains(pid));
-        let unknown = all.iter().filter(|pid| !self.foreign.contains(pid));
-        let parents: BTreeMap<u32, u32> =
-            unknown.filter_map(|&pid| Some((pid, Stat::read(&self.proc, pid)?.parent()?))).collect();
-        let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for (&pid, &parent) in &parents {
-            children.entry(parent).or_default().push(pid);
-        }
-        let mut found = children.get(&self.root).cloned().unwrap_or_default();
-        let mut at = 0;
-        while let Some(pid) = found.get(at) {
-            found.extend(children.get(pid).into_iter().flatten());
-            at += 1;
-        }
-        let is_foreign: Vec<u32> = parents.keys().copied().filter(|&pid| self.is_foreign(pid, &parents)).collect();
-        self.foreign.extend(is_foreign);
-        found
-    }
-
-    /// Returns true if a process surely is not in the tree: it descends from a known foreign process, or from the
-    /// kernel (parent 0) without the root in between. Returns false if an ancestor ended while the list was read,
-    /// because then the answer is unknown.
-    fn is_foreign(&self, pid: u32, parents: &BTreeMap<u32, u32>) -> bool {
-        let mut pid = pid;
-        for _ in 0..=parents.len() {
-            match parents.get(&pid) {
-                _ if pid == self.root => return false,
-                Some(0) => return true,
-                Some(parent) if self.foreign.contains(parent) => return true,
-                Some(&parent) => pid = parent,
-                None => return false,
-            }
-        }
-        false
     }
 }
 
