@@ -9,7 +9,6 @@ mod walls;
 
 use std::collections::BTreeMap;
 
-pub use bayes::{Parts, bayes_with};
 pub use earlier::{Earlier, EarlierError, EarlierStudy};
 
 use crate::model::{Config, History, Measurement, Memory, Objective, Permutation, Precision, Space, Trial};

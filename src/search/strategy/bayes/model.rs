@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::Known;
 use super::acquisition::{Choice, Judge};
 use super::candidates::Chunk;
 use super::fit;
@@ -14,7 +15,6 @@ use super::points::{Axis, Points, axes};
 use super::process::{Data, Feasibility, History, Process};
 use super::scale::{EXPECTED, EXPECTED_ANYWHERE, Scale};
 use super::schedule::{self, Thought};
-use super::{Known, Parts};
 use crate::model::{Config, Direction, Trial};
 use crate::search::strategy::{Proposal, SoFar, View, earlier::spread};
 
@@ -28,7 +28,6 @@ const MOST_KNOWN_OF_MANY: usize = 96;
 
 #[derive(Debug)]
 pub(super) struct Model {
-    parts: Parts,
     axes: Vec<Axis>,
     scale: Scale,
     shape: Shape,
@@ -41,7 +40,6 @@ impl Model {
         known: &Known<'_>,
         physics: Option<&Physics>,
         (lessons, is_its_turn): (&[Arc<Lesson>], bool),
-        parts: Parts,
         is_of_many: bool,
     ) -> Self {
         /// With fewer scores than these, the prediction of an earlier study counts more.
@@ -50,13 +48,13 @@ impl Model {
         let scores: Vec<f64> = known.scored.iter().map(|(_, score)| *score).collect();
         let earlier = lessons.first().filter(|_| scores.len() < FEW).and_then(|lesson| lesson.spread);
         let expected = if physics.is_some() { EXPECTED } else { earlier.unwrap_or(EXPECTED_ANYWHERE) };
-        let scale = Scale::of(view.objective, &scores, expected, parts.logarithm);
+        let scale = Scale::of(view.objective, &scores, expected);
         let most = if is_of_many { MOST_FITTED_OF_MANY } else { MOST_FITTED };
         let kept = representatives(&known.scored, most);
-        let data = data(view, &axes, &scale, &kept, parts);
+        let data = data(view, &axes, &scale, &kept);
         let history = History { space: view.space, axes: &axes, scale: &scale, data, scored: &kept, is_its_turn };
         let (mean, fitted) = Mean::most_likely(&history, physics, lessons);
-        Self { parts, axes, scale, shape: fitted.shape, mean }
+        Self { axes, scale, shape: fitted.shape, mean }
     }
 
     pub(super) fn learns_from_earlier(&self) -> bool {
@@ -126,7 +124,7 @@ impl Model {
         let (axes, scale) = (&self.axes, &self.scale);
         let left = |config: &Config, score: f64| self.mean.left(view.space, config, score, scale);
         let kept = representatives(&known.scored, most);
-        let mut data = data(view, axes, scale, &kept, self.parts);
+        let mut data = data(view, axes, scale, &kept);
         data.values = kept.iter().map(|(trial, score)| left(&trial.config, *score)).collect();
         let (mut shown, mut silent): (Vec<(&Config, SoFar)>, Vec<&Config>) = (Vec::new(), Vec::new());
         for (config, so_far) in view.under_way() {
@@ -156,7 +154,7 @@ impl Model {
             data.values.extend(expected);
         }
         let process = self.process(&data)?;
-        let feasibility = if self.parts.feasibility { feasibility(view, known, axes, memory, most) } else { None };
+        let feasibility = feasibility(view, known, axes, memory, most);
         let (best, top) = view.best().or_else(|| known.scored.first().copied())?;
         let mut judge = Judge {
             process: &process,
@@ -212,11 +210,8 @@ fn choose(
     Some((choice, aside))
 }
 
-fn data(view: &View<'_>, axes: &[Axis], scale: &Scale, scored: &[&(&Trial, f64)], parts: Parts) -> Data {
+fn data(view: &View<'_>, axes: &[Axis], scale: &Scale, scored: &[&(&Trial, f64)]) -> Data {
     let variance = |(trial, score): &(&Trial, f64)| {
-        if !parts.noise {
-            return 0.0;
-        }
         let half = trial.outcome.measurement().and_then(|run| view.half_width(run));
         half.map_or(0.0, |half| scale.variance(*score, half))
     };
