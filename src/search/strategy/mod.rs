@@ -103,13 +103,6 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns the view at an earlier time, when only the trials in `history` were known and no probe ran.
-    fn when_known(&self, history: &'a History) -> Self {
-        let mut lacking = Lacking::default();
-        let walls = Walls::of(self.space, self.objective, history, lacking.of(self.objective, history));
-        Self { history, pending: &[], so_far: &[], walls, ..self.clone() }
-    }
-
     fn under_way(&self) -> impl Iterator<Item = (&'a Config, Option<SoFar>)> {
         let so_far = self.so_far.iter().copied().chain(std::iter::repeat(None));
         self.pending.iter().zip(so_far)

@@ -50,8 +50,6 @@ pub(super) struct Choice {
 const MOST_EXACT: usize = 3000;
 /// The same limit where alternative means are weighed, which takes longer.
 const MOST_WEIGHED: usize = 1000;
-/// The same limit when one pass makes many proposals.
-const MOST_OF_MANY: usize = 500;
 /// After this many refinements, the next refinement of each candidate is exact, without a bound from part of the data.
 const MOST_REFINEMENTS: usize = 20_000;
 /// The most places of a chunk, counted over all axes, for which the kernel factors of the whole chunk are kept. With
@@ -144,22 +142,6 @@ impl Judge<'_> {
             }
         }
         best.map(|(_, choice)| choice)
-    }
-
-    /// Fully refines the [`MOST_OF_MANY`] open candidates with the highest bounds. Returns them, the best first.
-    pub(super) fn several(&self, chunks: &[Chunk], mut is_open: impl FnMut(&Config) -> bool) -> Vec<Choice> {
-        let mut bounds = self.bounds(chunks);
-        bounds.sort_unstable_by(|a, b| b.cmp(a));
-        let mut refiner = Refiner::new(self, chunks);
-        let open = bounds.into_iter().filter(|top| is_open(&chunks[top.chunk as usize].configs[top.at as usize]));
-        let refined = open.take(MOST_OF_MANY).filter_map(|mut top| {
-            top.stage = Stage::Part;
-            let choice = refiner.refine(&chunks[top.chunk as usize], &mut top)?;
-            Some((top, choice))
-        });
-        let mut refined: Vec<(Bounded, Choice)> = refined.collect();
-        refined.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
-        refined.into_iter().map(|(_, choice)| choice).collect()
     }
 
     /// Returns the logarithm of the expected improvement of a config that runs, averaged over its possible means.

@@ -27,9 +27,9 @@ use std::sync::Arc;
 use candidates::{Chunk, chunks};
 use mean::Lesson;
 use memory_model::MemoryNeed;
-use model::Model;
+use model::{Limits, Model};
 use physics::Physics;
-use schedule::{Batch, Kept, Thought};
+use schedule::Kept;
 
 use super::{EarlierStudy, Entry, Proposal, Strategy, View, random};
 use crate::model::{Config, Outcome, Trial};
@@ -60,9 +60,6 @@ struct Bayes {
     lessons: Vec<Arc<Lesson>>,
     /// The space that the lessons are for, and the studies that they come from.
     studies: Option<(Arc<()>, Vec<u64>)>,
-    /// The last fit for many proposals, and the batch made with it.
-    fitted_of_many: Kept<Model>,
-    batch: Batch,
 }
 
 /// Proposes the best config of the first earlier study, if nothing but the start is known.
@@ -115,26 +112,24 @@ impl Bayes {
             self.listed = Some((Arc::clone(space), candidates::listed(view.space)));
         }
         self.learn(view);
-        if let Some(thought) = schedule::last_thought(view)
-            && let Some(proposal) = self.propose_of_batch(view, thought)
-        {
-            return Some(proposal);
-        }
         let known = Known::of(view);
         if let Some(proposal) = earliest(view, &known) {
             return Some(proposal);
         }
+        // Many short probes leave no time to score a whole space.
+        let is_hurried = schedule::is_hurried(view);
+        let limits = if is_hurried { Limits::HURRIED } else { Limits::USUAL };
         let sampled;
-        // Probes that end faster than a thought leave no time to think about a whole space.
-        let listed = self.listed.as_ref().filter(|_| schedule::pace(view) == 1);
+        let listed = self.listed.as_ref().filter(|_| !is_hurried);
         let candidates: &[Chunk] = match listed.and_then(|(_, chunks)| chunks.as_ref()) {
             Some(chunks) => chunks,
             None => {
-                sampled = sample(view, &known);
+                sampled = chunks(view.space, candidates::sample(view, &known.leaders(), view.seed_of_draw()));
                 &sampled
             }
         };
-        let (physics, memory) = physics_and_memory(view, &known, self.physics);
+        let physics = if self.physics { Physics::of(view) } else { None };
+        let memory = if self.physics { MemoryNeed::of(view, &known.trials) } else { None };
         let has_at_least = |trials: usize, scored: usize| {
             known.trials.len() + view.pending.len() >= trials && known.scored.len() >= scored
         };
@@ -149,56 +144,16 @@ impl Bayes {
         if is_short && (self.lessons.is_empty() || !has_at_least(1, 1)) {
             return first();
         }
-        let model = fitted(&mut self.fitted, view, &known, physics.as_ref(), (&self.lessons, false));
+        // Failures also count as turns, though the fit does not change until the next score.
+        let is_its_turn = !self.lessons.is_empty() && mean::is_its_turn(known.trials.len());
+        let fit = |known: &Known<'_>| Model::of(view, known, physics.as_ref(), &self.lessons, is_its_turn);
+        let model = self.fitted.fit(view, &known, is_its_turn, fit);
         if is_short && !model.learns_from_earlier() {
             return first();
         }
-        model.propose(view, &known, candidates, memory.as_ref()).or_else(|| random::propose(view).map(Proposal::from))
+        let proposal = model.propose(view, &known, candidates, memory.as_ref(), limits);
+        proposal.or_else(|| random::propose(view).map(Proposal::from))
     }
-
-    /// Returns the first open proposal of the batch, or else a random config. Returns `None` if too little was known for a thought.
-    fn propose_of_batch(&mut self, view: &View<'_>, thought: Thought) -> Option<Proposal> {
-        let mut kept = std::mem::take(&mut self.batch);
-        let batch = kept.of(view, thought, |past| self.think(&view.when_known(past), thought));
-        let found = batch.iter().find(|proposal| view.is_open(&proposal.config)).cloned();
-        let any = || if batch.is_empty() { None } else { random::propose(view).map(Proposal::from) };
-        let proposal = found.or_else(any);
-        self.batch = kept;
-        proposal
-    }
-
-    /// Returns the proposals until the next thought, as seen from the last thought.
-    fn think(&mut self, view: &View<'_>, thought: Thought) -> Vec<Proposal> {
-        let known = Known::of(view);
-        // Scoring a whole space takes too long for so many proposals.
-        let candidates = sample(view, &known);
-        let (physics, memory) = physics_and_memory(view, &known, self.physics);
-        let with = (self.lessons.as_slice(), true);
-        let model = fitted(&mut self.fitted_of_many, view, &known, physics.as_ref(), with);
-        schedule::mixed(view, &candidates, model.several(view, &known, &candidates, (memory.as_ref(), thought)))
-    }
-}
-
-fn sample(view: &View<'_>, known: &Known<'_>) -> Vec<Chunk> {
-    chunks(view.space, candidates::sample(view, &known.leaders(), view.seed_of_draw()))
-}
-
-fn physics_and_memory(view: &View<'_>, known: &Known<'_>, physics: bool) -> (Option<Physics>, Option<MemoryNeed>) {
-    if physics { (Physics::of(view), MemoryNeed::of(view, &known.trials)) } else { (None, None) }
-}
-
-/// Returns the model, fitted to the trials that its schedule names.
-fn fitted<'m>(
-    kept: &'m mut Kept<Model>,
-    view: &View<'_>,
-    known: &Known<'_>,
-    physics: Option<&Physics>,
-    (lessons, is_of_many): (&[Arc<Lesson>], bool),
-) -> &'m Model {
-    // Failures also count as turns, though the fit does not change until the next score.
-    let is_its_turn = !lessons.is_empty() && mean::is_its_turn(known.trials.len());
-    let fit = |known: &Known<'_>| Model::of(view, known, physics, (lessons, is_its_turn), is_of_many);
-    kept.fit(view, known, is_its_turn, fit)
 }
 
 /// The evidence in a history, trial by trial.
@@ -236,8 +191,6 @@ impl<'v> Known<'v> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::model::{Direction, Estimate, Expression, History, Objective, Parameter, Space, Walk};
     use crate::search::strategy::{Earlier, SoFar};
@@ -265,31 +218,6 @@ mod tests {
 
     fn answered(space: &Space, step: usize, most: usize) -> History {
         history(Walk::new(space).step_by(step).take(most).map(|config| (config.clone(), answer(&config))))
-    }
-
-    #[test]
-    fn where_probes_are_shorter_than_thoughts_one_thought_proposes_many() {
-        let (space, objective) = (space(), Objective::default());
-        let (mut lived, mut history) = (with_physics(), History::default());
-        let mut pending: Vec<Config> = Vec::new();
-        let mut reasons = Vec::new();
-        for number in 1..=120 {
-            let view = View::new(&space, &objective, &history, &pending, None).with(1000, 4);
-            let proposal = lived.propose(&view).unwrap();
-            assert!(view.is_open(&proposal.config), "{number}");
-            assert_eq!(Some(&proposal), with_physics().propose(&view).as_ref(), "{number}");
-            reasons.extend(proposal.reason);
-            pending.push(proposal.config);
-            if pending.len() == 8 {
-                let config = pending.remove(0);
-                push(&mut history, config.clone(), answer(&config));
-                let elapsed = Duration::from_millis(40);
-                let trials = history.trials().iter().map(|trial| Trial { elapsed, ..Trial::clone(trial) });
-                history = trials.collect();
-            }
-        }
-        assert!(reasons.iter().any(|reason| reason == "drawn at random"), "{reasons:?}");
-        assert!(reasons.iter().filter(|reason| reason.starts_with("tries ")).count() > 60, "{reasons:?}");
     }
 
     #[test]

@@ -14,17 +14,24 @@ use super::plateau;
 use super::points::{Axis, Points, axes};
 use super::process::{Data, Feasibility, History, Process};
 use super::scale::{EXPECTED, EXPECTED_ANYWHERE, Scale};
-use super::schedule::{self, Thought};
 use crate::model::{Config, Direction, Trial};
 use crate::search::strategy::{Proposal, SoFar, View, earlier::spread};
 
-/// The most trials that the kernel is fitted to, and that the process uses: the work grows with the cube of their
-/// number.
+/// The most trials that the kernel is fitted to: the work grows with the cube of their number.
 const MOST_FITTED: usize = 64;
-const MOST_KNOWN: usize = 300;
-/// The same limits if one process makes many proposals, since all slots wait for it.
-const MOST_FITTED_OF_MANY: usize = 32;
-const MOST_KNOWN_OF_MANY: usize = 96;
+
+/// Round numbers that bound the time of a proposal.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// The most trials that the process uses: the work grows with the cube of their number.
+    known: usize,
+}
+
+impl Limits {
+    pub(super) const USUAL: Self = Self { known: 300 };
+    /// The limits if probes end faster than proposals can be made with the usual limits.
+    pub(super) const HURRIED: Self = Self { known: 96 };
+}
 
 #[derive(Debug)]
 pub(super) struct Model {
@@ -39,8 +46,8 @@ impl Model {
         view: &View<'_>,
         known: &Known<'_>,
         physics: Option<&Physics>,
-        (lessons, is_its_turn): (&[Arc<Lesson>], bool),
-        is_of_many: bool,
+        lessons: &[Arc<Lesson>],
+        is_its_turn: bool,
     ) -> Self {
         /// With fewer scores than these, the prediction of an earlier study counts more.
         const FEW: usize = 3;
@@ -49,8 +56,7 @@ impl Model {
         let earlier = lessons.first().filter(|_| scores.len() < FEW).and_then(|lesson| lesson.spread);
         let expected = if physics.is_some() { EXPECTED } else { earlier.unwrap_or(EXPECTED_ANYWHERE) };
         let scale = Scale::of(view.objective, &scores, expected);
-        let most = if is_of_many { MOST_FITTED_OF_MANY } else { MOST_FITTED };
-        let kept = representatives(&known.scored, most);
+        let kept = representatives(&known.scored, MOST_FITTED);
         let data = data(view, &axes, &scale, &kept);
         let history = History { space: view.space, axes: &axes, scale: &scale, data, scored: &kept, is_its_turn };
         let (mean, fitted) = Mean::most_likely(&history, physics, lessons);
@@ -87,43 +93,11 @@ impl Model {
         known: &Known<'_>,
         candidates: &[Chunk],
         memory: Option<&MemoryNeed>,
+        limits: Limits,
     ) -> Option<Proposal> {
-        self.judged(view, known, memory, MOST_KNOWN, |judge, (best, top)| {
-            let (choice, aside) = choose(view, known, candidates, judge, (&best.config, top))?;
-            Some(explained(view, &self.scale, (&best.config, top), choice, aside))
-        })?
-    }
-
-    /// Returns the candidates of a thought, all from one process, the best first.
-    pub(super) fn several(
-        &self,
-        view: &View<'_>,
-        known: &Known<'_>,
-        candidates: &[Chunk],
-        (memory, thought): (Option<&MemoryNeed>, Thought),
-    ) -> Vec<Proposal> {
-        let proposals = self.judged(view, known, memory, MOST_KNOWN_OF_MANY, |judge, (best, top)| {
-            let choices = judge.several(candidates, |config| view.is_open(config));
-            schedule::spread(view.space, choices, thought)
-                .into_iter()
-                .map(|choice| explained(view, &self.scale, (&best.config, top), choice, None))
-                .collect()
-        });
-        proposals.unwrap_or_default()
-    }
-
-    /// Makes the judge of candidates from at most `most` trials, and passes it on together with the best trial and its score.
-    fn judged<T>(
-        &self,
-        view: &View<'_>,
-        known: &Known<'_>,
-        memory: Option<&MemoryNeed>,
-        most: usize,
-        with: impl FnOnce(&mut Judge<'_>, (&Trial, f64)) -> T,
-    ) -> Option<T> {
         let (axes, scale) = (&self.axes, &self.scale);
         let left = |config: &Config, score: f64| self.mean.left(view.space, config, score, scale);
-        let kept = representatives(&known.scored, most);
+        let kept = representatives(&known.scored, limits.known);
         let mut data = data(view, axes, scale, &kept);
         data.values = kept.iter().map(|(trial, score)| left(&trial.config, *score)).collect();
         let (mut shown, mut silent): (Vec<(&Config, SoFar)>, Vec<&Config>) = (Vec::new(), Vec::new());
@@ -154,7 +128,7 @@ impl Model {
             data.values.extend(expected);
         }
         let process = self.process(&data)?;
-        let feasibility = feasibility(view, known, axes, memory, most);
+        let feasibility = feasibility(view, known, axes, memory, limits.known);
         let (best, top) = view.best().or_else(|| known.scored.first().copied())?;
         let mut judge = Judge {
             process: &process,
@@ -167,7 +141,8 @@ impl Model {
             others: &|config, into| self.mean.others(view.space, config, scale, into),
             is_unsure: matches!(self.mean, Mean::Physics(..)),
         };
-        Some(with(&mut judge, (best, top)))
+        let (choice, aside) = choose(view, known, candidates, &mut judge, (&best.config, top))?;
+        Some(explained(view, scale, (&best.config, top), choice, aside))
     }
 
     /// Makes the process from the data: with the fitted shape, or if that fails with the shape of the priors.
