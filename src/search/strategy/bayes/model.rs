@@ -25,12 +25,14 @@ const MOST_FITTED: usize = 64;
 pub(super) struct Limits {
     /// The most trials that the process uses: the work grows with the cube of their number.
     known: usize,
+    /// The most candidates whose deviation is computed exactly, which costs far more than a bound.
+    refined: usize,
 }
 
 impl Limits {
-    pub(super) const USUAL: Self = Self { known: 300 };
+    pub(super) const USUAL: Self = Self { known: 300, refined: 1000 };
     /// The limits if probes end faster than proposals can be made with the usual limits.
-    pub(super) const HURRIED: Self = Self { known: 96 };
+    pub(super) const HURRIED: Self = Self { known: 96, refined: 200 };
 }
 
 #[derive(Debug)]
@@ -139,7 +141,7 @@ impl Model {
             reads: &self.mean.reads(view.space),
             fits: &|config| memory.map_or(1.0, |memory| memory.chance(view.space, config)),
             others: &|config, into| self.mean.others(view.space, config, scale, into),
-            is_unsure: matches!(self.mean, Mean::Physics(..)),
+            most_refined: limits.refined,
         };
         let (choice, aside) = choose(view, known, candidates, &mut judge, (&best.config, top))?;
         Some(explained(view, scale, (&best.config, top), choice, aside))

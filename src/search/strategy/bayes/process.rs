@@ -106,10 +106,6 @@ impl Process {
         0.5 * square + 0.5 * LEVEL_PRECISION * level * level
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.weights.len()
-    }
-
     pub(super) fn factors(&self, others: &Points) -> Vec<Factor> {
         factors(&self.decays, &self.points, others)
     }
@@ -117,7 +113,7 @@ impl Process {
     /// Computes the covariances of all data with a point, and returns the mean there.
     pub(super) fn mean(&self, factors: &[Factor], point: &[u32], along: &mut Vec<f64>) -> f64 {
         along.clear();
-        along.resize(self.len(), self.variance);
+        along.resize(self.weights.len(), self.variance);
         for (factor, &place) in factors.iter().zip(point) {
             for (along, factor) in along.iter_mut().zip(factor.column(place)) {
                 *along *= factor;
@@ -126,21 +122,16 @@ impl Process {
         self.level + dot(along, &self.weights)
     }
 
-    /// Returns an upper bound of the deviation from the first `rows` of the data, exact from all. Overwrites `along`.
-    pub(super) fn deviation(&self, rows: usize, along: &mut [f64]) -> f64 {
-        self.factor.solve_first(rows, along);
-        let told = &along[..rows.min(along.len())];
-        (self.variance - dot(told, told)).max(SMALLEST).sqrt()
-    }
-
     pub(super) fn belief(&self, factors: &[Factor], point: &[u32]) -> Belief {
         let mut along = Vec::new();
         let mean = self.mean(factors, point, &mut along);
-        Belief { mean, deviation: self.deviation(self.len(), &mut along) }
+        self.factor.solve(&mut along);
+        let variance = (self.variance - dot(&along, &along)).max(SMALLEST);
+        Belief { mean, deviation: variance.sqrt() }
     }
 
     pub(super) fn sweep<'s>(&'s self, factors: &'s [Factor]) -> Sweep<'s> {
-        let products = vec![vec![self.variance; self.len()]; factors.len().max(1)];
+        let products = vec![vec![self.variance; self.weights.len()]; factors.len().max(1)];
         Sweep { process: self, factors, products, last: Vec::new() }
     }
 }
@@ -306,10 +297,6 @@ mod tests {
             let (rough, exact) = (sweep.at(points.point(at)), process.belief(&factors, points.point(at)));
             assert!((rough.mean - exact.mean).abs() < 1e-9, "{at}");
             assert!(rough.deviation >= exact.deviation - 1e-9, "{at}");
-            let mut along = Vec::new();
-            process.mean(&factors, points.point(at), &mut along);
-            let part = process.deviation(9, &mut along);
-            assert!(part >= exact.deviation - 1e-9, "{at}");
             let alone = points.only(at);
             let exact_alone = process.belief(&process.factors(&alone), alone.point(0));
             assert!((exact_alone.deviation - exact.deviation).abs() < 1e-12, "{at}");
