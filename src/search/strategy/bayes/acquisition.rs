@@ -5,15 +5,15 @@ use std::f64::consts::PI;
 use libm::{exp, log as ln};
 
 use super::candidates::Chunk;
-use super::kernel::Factor;
 use super::process::{Belief, Feasibility, Process};
-use crate::model::Config;
+use crate::model::{Config, Space};
 use crate::probe::stats::normal_tail;
 
 /// Appends (difference from the main mean, probability) for each alternative mean of a config.
 pub(super) type Others<'m> = dyn Fn(&Config, &mut Vec<(f64, f64)>) + 'm;
 
 pub(super) struct Judge<'m> {
+    pub(super) space: &'m Space,
     pub(super) process: &'m Process,
     pub(super) feasibility: Option<&'m Feasibility>,
     /// The best standardised value so far.
@@ -55,12 +55,11 @@ pub(super) fn risk(fits: f64) -> f64 {
 }
 
 /// A candidate with an upper bound of its worth.
-struct Bounded {
+struct Bounded<'c> {
+    config: &'c Config,
     bound: f64,
     /// The probability that it runs, if it fits into memory.
     chance: f64,
-    chunk: usize,
-    at: usize,
 }
 
 impl Judge<'_> {
@@ -73,14 +72,16 @@ impl Judge<'_> {
     pub(super) fn choose(&self, chunks: &[Chunk], mut is_open: impl FnMut(&Config) -> bool) -> Option<Choice> {
         let mut bounds = self.bounds(chunks);
         bounds.sort_by(|a, b| b.bound.total_cmp(&a.bound));
-        let mut prepared: Vec<Option<Vec<Factor>>> = chunks.iter().map(|_| None).collect();
+        let open = bounds.iter().filter(|bounded| is_open(bounded.config));
+        let top: Vec<&Bounded<'_>> = open.take(self.most_refined).collect();
+        let points = self.process.points_of(self.space, top.iter().map(|bounded| bounded.config));
+        let factors = self.process.factors(&points);
         let mut best: Option<(f64, Choice)> = None;
-        let open = bounds.iter().filter(|bounded| is_open(&chunks[bounded.chunk].configs[bounded.at]));
-        for bounded in open.take(self.most_refined) {
+        for (at, bounded) in top.into_iter().enumerate() {
             if best.as_ref().is_some_and(|(worth, _)| bounded.bound <= *worth) {
                 break;
             }
-            let (worth, choice) = self.refined(&chunks[bounded.chunk], &mut prepared[bounded.chunk], bounded);
+            let (worth, choice) = self.refined(bounded, self.process.belief(&factors, points.point(at)));
             if best.as_ref().is_none_or(|(highest, _)| worth > *highest) {
                 best = Some((worth, choice));
             }
@@ -108,9 +109,9 @@ impl Judge<'_> {
         largest + ln(others.iter().map(|(each, weight)| weight * exp(each - largest)).sum())
     }
 
-    fn bounds(&self, chunks: &[Chunk]) -> Vec<Bounded> {
+    fn bounds<'c>(&self, chunks: &'c [Chunk]) -> Vec<Bounded<'c>> {
         let mut bounds = Vec::with_capacity(chunks.iter().map(|chunk| chunk.configs.len()).sum());
-        for (number, chunk) in chunks.iter().enumerate() {
+        for chunk in chunks {
             let factors = self.process.factors(&chunk.points);
             let mut sweep = self.process.sweep(&factors);
             let runs = self.feasibility.map(|model| (model, model.process.factors(&chunk.points)));
@@ -130,23 +131,15 @@ impl Judge<'_> {
                 let improvement = ln_expected_improvement(belief.mean + offset, widest, self.best);
                 // NaN would sort first; `max` replaces it.
                 let bound = (improvement + ln(chance) + risk((self.fits)(config))).max(f64::NEG_INFINITY);
-                bounds.push(Bounded { bound, chance, chunk: number, at });
+                bounds.push(Bounded { config, bound, chance });
             }
         }
         bounds
     }
 
-    /// Returns the worth of a candidate, and what it consists of. `prepared` has the kernel factors of the chunk, once they are
-    /// computed.
-    fn refined(&self, chunk: &Chunk, prepared: &mut Option<Vec<Factor>>, bounded: &Bounded) -> (f64, Choice) {
-        let (process, config) = (self.process, &chunk.configs[bounded.at]);
-        let belief = if chunk.points.places.iter().map(Vec::len).sum::<usize>() <= FEW_PLACES {
-            let factors = prepared.get_or_insert_with(|| process.factors(&chunk.points));
-            process.belief(factors, chunk.points.point(bounded.at))
-        } else {
-            let point = chunk.points.only(bounded.at);
-            process.belief(&process.factors(&point), point.point(0))
-        };
+    /// Returns a candidate with its exact worth, from the belief of the process.
+    fn refined(&self, bounded: &Bounded<'_>, belief: Belief) -> (f64, Choice) {
+        let config = bounded.config;
         let mean = belief.mean + (self.offset)(config).0;
         let belief = Belief { mean, deviation: belief.deviation * self.doubt };
         let (improvement, fits) = (self.expected(config, belief), (self.fits)(config));
@@ -156,10 +149,6 @@ impl Judge<'_> {
         (worth, Choice { config: config.clone(), belief, chance, fits, improvement })
     }
 }
-
-/// The most places of a chunk, counted over all axes, for which the kernel factors of the whole chunk are kept. With
-/// more places, the factors are computed again for each refined candidate.
-const FEW_PLACES: usize = 256;
 
 /// Returns the logarithm of the expected improvement over `best` for a normally distributed value (Jones, Schonlau and Welch,
 /// "Efficient global optimization of expensive black-box functions", 1998). This form does not underflow (Ament et al., "Unexpected
@@ -183,17 +172,18 @@ fn ln_unit_improvement(z: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Parameter, Space, Walk};
+    use crate::model::{Parameter, Walk};
     use crate::search::strategy::bayes::{
         candidates::chunks,
-        kernel::Shape,
+        kernel::{Factor, Shape},
         points::{Points, axes},
         process::Data,
     };
     use crate::search::tests::numbers;
 
-    fn judge(process: &Process, best: f64) -> Judge<'_> {
+    fn judge<'m>(space: &'m Space, process: &'m Process, best: f64) -> Judge<'m> {
         Judge {
+            space,
             process,
             feasibility: None,
             best,
@@ -224,7 +214,7 @@ mod tests {
             assert!(ran.contains(&false) && ran.contains(&true), "{known}");
             let feasibility = &Feasibility::of(points, &ran, &axes).unwrap();
             let (runs, offset) = (&feasibility.process, |config: &Config| (0.1 * level(config, 2), 0.0));
-            let judge = judge(&process, 1.2);
+            let judge = judge(&space, &process, 1.2);
             let judge = Judge { feasibility: Some(feasibility), doubt, offset: &offset, reads: &[2], ..judge };
             let is_open = |config: &Config| !some.contains(&config);
             let worth = |config: &Config, point: &[u32], prepared: &[Vec<Factor>; 2]| {
@@ -255,7 +245,7 @@ mod tests {
         let shape = Shape { lengths: vec![0.0], variance: 1.0, noise: 1e-4 };
         let process = Process::new(&data, &axes, &shape).unwrap();
         let others: &Others<'_> = &|_, into| into.extend([(0.0, 0.25), (-2.0, 0.25)]);
-        let judge = Judge { others, ..judge(&process, 1.0) };
+        let judge = Judge { others, ..judge(&space, &process, 1.0) };
         for mean in [0.0, -20.0, -60.0, -200.0] {
             let worth = |mean: f64| judge.expected(&configs[5], Belief { mean, deviation: 1.0 });
             assert!(worth(mean) > worth(mean - 1.0) && worth(mean - 1.0).is_finite(), "{mean}");
@@ -275,7 +265,7 @@ mod tests {
         let shape = Shape { lengths: vec![-0.7], variance: 0.1, noise: 1e-4 };
         let process = Process::new(&data, &axes, &shape).unwrap();
         let chosen = |doubt: f64| {
-            let judge = Judge { doubt, ..judge(&process, 1.0) };
+            let judge = Judge { doubt, ..judge(&space, &process, 1.0) };
             let choice = judge.choose(&chunks, |config| !known.contains(&config)).unwrap();
             choice.config.level(0).unwrap().abs_diff(20)
         };

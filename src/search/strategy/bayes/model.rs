@@ -133,6 +133,7 @@ impl Model {
         let feasibility = feasibility(view, known, axes, memory, limits.known);
         let (best, top) = view.best().or_else(|| known.scored.first().copied())?;
         let mut judge = Judge {
+            space: view.space,
             process: &process,
             feasibility: feasibility.as_ref(),
             best: shown.iter().map(|(_, so_far)| scale.value(so_far.score)).fold(scale.value(top), f64::max),
