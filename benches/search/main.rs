@@ -16,18 +16,15 @@ use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gputune::search::strategy::{Parts, bayes_with};
-
 use crate::line::{Key, Line};
-use crate::replay::{Method, Plan};
-use crate::report::{About, OURS, WITHOUT};
+use crate::replay::Plan;
+use crate::report::About;
 
 /// What the command line asks for.
 struct Asked {
     tables: PathBuf,
     only: Vec<String>,
     strategies: Vec<String>,
-    ablation: bool,
     seeds: u64,
     first_seed: u64,
     probes: usize,
@@ -48,7 +45,7 @@ fn main() {
     let done: HashSet<Key> = recorded.iter().filter(|line| line.version == version).map(Line::key).collect();
     let plan = Plan {
         tables: &tables,
-        methods: methods(&asked),
+        methods: asked.strategies.iter().map(|name| replay::method(name)).collect(),
         seeds: asked.first_seed..asked.first_seed + asked.seeds,
         budget: asked.probes,
         noise: asked.noise,
@@ -71,31 +68,6 @@ fn main() {
     if let Some(folder) = &asked.results {
         write(folder, &report, &asked);
     }
-}
-
-fn methods(asked: &Asked) -> Vec<Method> {
-    let mut methods: Vec<Method> = asked.strategies.iter().map(|name| replay::method(name)).collect();
-    if asked.ablation {
-        methods.push(replay::method("auto"));
-        for (part, parts) in without_a_part() {
-            let build = Box::new(move || bayes_with(parts));
-            methods.push(Method { name: format!("{OURS}auto{WITHOUT}{part}"), build });
-        }
-        let mut seen = HashSet::new();
-        methods.retain(|method| seen.insert(method.name.clone()));
-    }
-    methods
-}
-
-fn without_a_part() -> [(&'static str, Parts); 5] {
-    let whole = Parts::default();
-    [
-        ("physics", Parts { physics: false, ..whole }),
-        ("noise of each trial", Parts { noise: false, ..whole }),
-        ("feasibility", Parts { feasibility: false, ..whole }),
-        ("scoring every config", Parts { every_config: false, ..whole }),
-        ("logarithm (nor physics)", Parts { logarithm: false, physics: false, ..whole }),
-    ]
 }
 
 /// The peers' program appends to the same file.
@@ -153,7 +125,7 @@ fn asked() -> Asked {
     ];
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
-        let is_flag = ["--noise", "--ablation"].contains(&argument.as_str());
+        let is_flag = argument == "--noise";
         assert!(
             is_flag || VALUED.contains(&argument.as_str()),
             "no such option: {argument}; see benches/search/README.md"
@@ -175,7 +147,6 @@ fn asked() -> Asked {
         tables: value("--tables").map_or(own, PathBuf::from),
         only: list("--only"),
         strategies: if value("--strategies").is_some() { list("--strategies") } else { vec!["auto".to_owned()] },
-        ablation: arguments.iter().any(|argument| argument == "--ablation"),
         seeds: number("--seeds", 50),
         first_seed: number("--first-seed", 0),
         probes: usize::try_from(number("--probes", 100)).unwrap(),

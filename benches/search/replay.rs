@@ -29,16 +29,16 @@ pub(crate) struct Plan<'a> {
     pub(crate) jobs: usize,
 }
 
-/// A strategy, or a part of one, under the name that it has in the report.
+/// A strategy, under the name that it has in the report.
 pub(crate) struct Method {
     pub(crate) name: String,
-    pub(crate) build: Box<dyn Fn() -> Box<dyn Strategy> + Send + Sync>,
+    pub(crate) build: fn() -> Box<dyn Strategy>,
 }
 
 /// The strategy of this name.
 pub(crate) fn method(name: &str) -> Method {
     let entry = strategy::strategy(name).unwrap_or_else(|| panic!("no strategy is named {name:?}"));
-    Method { name: format!("gputune-{name}"), build: Box::new(entry.build) }
+    Method { name: format!("gputune-{name}"), build: entry.build }
 }
 
 /// Runs what is not done, seed by seed, and appends each run to the file.

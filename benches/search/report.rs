@@ -111,13 +111,13 @@ const GROUPS: &[(&str, &str, Belongs)] = &[
 ];
 
 /// What is gputune's has a name that begins so.
-pub(crate) const OURS: &str = "gputune-";
+const OURS: &str = "gputune-";
 
 /// The one that people use.
 const PEOPLES: &str = "gputune-auto";
 
-/// What stands in the name of a strategy that lacks a part.
-pub(crate) const WITHOUT: &str = " without ";
+/// What stands in the name of a strategy that lacks a part, in runs of builds that could leave one out.
+const WITHOUT: &str = " without ";
 
 pub(crate) fn report(lines: &[Line], tables: &[Recorded], about: About) -> Report {
     let fared = score::fared(lines, tables, about.budget);
@@ -312,7 +312,7 @@ impl Group {
         text
     }
 
-    /// What each part brings: the strategies that lack one, below the whole.
+    /// What each part brought: the strategies that lack one, below the whole.
     fn ablation(&self) -> String {
         let lacking: Vec<&Score> = self.scores.iter().filter(|score| score.method.contains(WITHOUT)).collect();
         if lacking.is_empty() {

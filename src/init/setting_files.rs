@@ -95,7 +95,11 @@ fn count_samples(plan: &mut Plan, found: &Found<'_>, entries: &[Entry]) {
     let is_in_file = |planned: &Planned| planned.name == "batch_size" && matches!(planned.way, Way::File(_));
     let has_loader = found.seen.and_then(Seen::has_loader).unwrap_or(true);
     let is_counted = has_loader || found.seen.is_some_and(Seen::counts_samples);
-    if is_counted || found.preset.adapter.is_none() || plan.samples_per_step.is_some() || !plan.parameters.iter().any(is_in_file) {
+    if is_counted
+        || found.preset.adapter.is_none()
+        || plan.samples_per_step.is_some()
+        || !plan.parameters.iter().any(is_in_file)
+    {
         return;
     }
     let is_it = |entry: &&Entry| Knob::named(&entry.key).is_some_and(|knob| knob.parameter == "grad_accumulation");

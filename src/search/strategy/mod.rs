@@ -9,7 +9,6 @@ mod walls;
 
 use std::collections::BTreeMap;
 
-pub use bayes::{Parts, bayes_with};
 pub use earlier::{Earlier, EarlierError, EarlierStudy};
 
 use crate::model::{Config, History, Measurement, Memory, Objective, Permutation, Precision, Space, Trial};
@@ -89,12 +88,6 @@ impl<'a> View<'a> {
             is_narrow: false,
             walls: Walls::of(space, objective, history),
         }
-    }
-
-    /// Returns the view at an earlier time, when only the trials in `history` were known and no probe ran.
-    fn when_known(&self, history: &'a History) -> Self {
-        let walls = Walls::of(self.space, self.objective, history);
-        Self { history, pending: &[], so_far: &[], walls, ..self.clone() }
     }
 
     fn under_way(&self) -> impl Iterator<Item = (&'a Config, Option<SoFar>)> {

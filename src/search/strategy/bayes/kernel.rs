@@ -33,61 +33,21 @@ impl Factor {
 }
 
 /// The factors between the points of one set and the places of another, axis after axis.
-pub(super) fn factors(decays: &[Decays], points: &Points, others: &Points) -> Vec<Factor> {
-    let each = decays.iter().enumerate();
-    each.map(|(at, decays)| {
+pub(super) fn factors(axes: &[Axis], shape: &Shape, points: &Points, others: &Points) -> Vec<Factor> {
+    let each = axes.iter().zip(&shape.lengths).enumerate();
+    each.map(|(at, (axis, &length))| {
+        let inverse = exp(-length);
         let numbers: Vec<u32> = points.numbers_on(at).collect();
         let mut values = Vec::with_capacity(points.len() * others.places[at].len());
         let mut by_place = Vec::new();
         for &other in &others.places[at] {
             by_place.clear();
-            by_place.extend(decays.correlations(other));
+            by_place.extend(points.places[at].iter().map(|&place| matern(axis.distance(place, other) * inverse).0));
             values.extend(numbers.iter().map(|&number| by_place[number as usize]));
         }
         Factor { points: points.len(), values }
     })
     .collect()
-}
-
-/// The places of an axis, prepared for correlations: the exponential of a difference is a product of two.
-#[derive(Debug)]
-pub(super) struct Decays {
-    axis: Axis,
-    inverse: f64,
-    places: Vec<f64>,
-    /// The falling and the rising exponential from the start of the axis to each place.
-    exponentials: Vec<(f64, f64)>,
-}
-
-impl Decays {
-    /// The largest exponent; beyond about twice this the exponentials would overflow.
-    const STEEPEST: f64 = 300.0;
-
-    pub(super) fn of_all(shape: &Shape, axes: &[Axis], points: &Points) -> Vec<Self> {
-        let each = axes.iter().zip(&shape.lengths).zip(&points.places);
-        each.map(|((&axis, &length), places)| Self::of(axis, places, exp(-length))).collect()
-    }
-
-    fn of(axis: Axis, places: &[f64], inverse: f64) -> Self {
-        let steepness = 3.0_f64.sqrt() * inverse;
-        let is_line = axis != Axis::Category && steepness < Self::STEEPEST;
-        let both = |&place: &f64| (exp(-steepness * place), exp(steepness * place));
-        let exponentials = if is_line { places.iter().map(both).collect() } else { Vec::new() };
-        Self { axis, inverse, places: places.to_vec(), exponentials }
-    }
-
-    fn correlations(&self, other: f64) -> impl Iterator<Item = f64> + '_ {
-        let steepness = 3.0_f64.sqrt() * self.inverse;
-        let (fall, rise) = (exp(-steepness * other), exp(steepness * other));
-        self.places.iter().enumerate().map(move |(at, &place)| match self.exponentials.get(at) {
-            Some((falls, rises)) if !place.is_nan() && !other.is_nan() => {
-                let scaled = steepness * (place - other).abs();
-                let decay = if place >= other { falls * rise } else { rises * fall };
-                (1.0 + scaled) * decay
-            }
-            _ => matern(self.axis.distance(place, other) * self.inverse).0,
-        })
-    }
 }
 
 /// The pairs of different points of one set, in the order of the rows of a triangle without its diagonal. For each axis
@@ -170,25 +130,4 @@ fn matern(distance: f64) -> (f64, f64) {
     let scaled = 3.0_f64.sqrt() * distance;
     let decay = exp(-scaled);
     ((1.0 + scaled) * decay, scaled * scaled / (1.0 + scaled))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prepared_correlations_are_those_of_the_distances() {
-        let places = [0.0, 0.1, 0.35, 0.8, 1.0, f64::NAN];
-        for axis in [Axis::Level { last: 20.0 }, Axis::Category] {
-            for length in [1e-4, 0.01, 0.3, 20.0] {
-                let decays = Decays::of(axis, &places, 1.0 / length);
-                for other in [0.0, 0.35, 0.5, 1.0, f64::NAN] {
-                    for (place, correlation) in places.iter().zip(decays.correlations(other)) {
-                        let expected = matern(axis.distance(*place, other) / length).0;
-                        assert!((correlation - expected).abs() < 1e-12, "{length} {place} {other}: {correlation}");
-                    }
-                }
-            }
-        }
-    }
 }

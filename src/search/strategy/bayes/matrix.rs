@@ -47,14 +47,9 @@ impl Triangle {
     }
 
     /// Solves L x = b in place.
-    pub(super) fn solve(&self, b: &mut [f64]) {
-        self.solve_first(self.size, b);
-    }
-
-    /// Solves the first `rows` rows of L x = b in place.
     #[inline]
-    pub(super) fn solve_first(&self, rows: usize, b: &mut [f64]) {
-        for row in 0..rows.min(self.size) {
+    pub(super) fn solve(&self, b: &mut [f64]) {
+        for row in 0..self.size {
             let own = self.row(row);
             b[row] = (b[row] - dot(&own[..row], &b[..row])) / own[row];
         }

@@ -204,7 +204,7 @@ impl Lesson {
         let all = axes(space);
         let known = &earlier.points;
         let scores: Vec<f64> = known.iter().map(|point| point.score).collect();
-        let scale = Scale::of(objective, &scores, EXPECTED, true);
+        let scale = Scale::of(objective, &scores, EXPECTED);
         let place = |common: usize, level: f64| {
             let at = earlier.parameters[common];
             between(all[at], &space.parameters()[at], level)

@@ -27,9 +27,9 @@ use std::sync::Arc;
 use candidates::{Chunk, chunks};
 use mean::Lesson;
 use memory_model::MemoryNeed;
-use model::Model;
+use model::{Limits, Model};
 use physics::Physics;
-use schedule::{Batch, Kept, Thought};
+use schedule::Kept;
 
 use super::{EarlierStudy, Entry, Proposal, Strategy, View, random};
 use crate::model::{Config, Outcome, Trial};
@@ -39,28 +39,27 @@ use crate::model::{Config, Outcome, Trial};
 pub(super) const AUTO: Entry = Entry {
     name: "auto",
     about: "bayes, around a model of what a training step's time depends on",
-    build: || bayes_with(Parts::default()),
+    build: || Box::new(Bayes { physics: true, ..Bayes::default() }),
 };
 
 pub(super) const ENTRY: Entry = Entry {
     name: "bayes",
     about: "a Gaussian process: the config that is expected to improve most",
-    build: || bayes_with(Parts { physics: false, ..Parts::default() }),
+    build: || Box::new(Bayes { physics: false, ..Bayes::default() }),
 };
 
 /// Remembers the list of the space, the lessons from earlier studies, and the last fit.
 #[derive(Debug, Default)]
 struct Bayes {
+    /// True if the process starts from the model of a training step and of its memory, in a space that has parameters with a
+    /// known role.
+    physics: bool,
     fitted: Kept<Model>,
-    parts: Parts,
     /// The space that was listed, and its configs if it is not too large.
     listed: Option<(Arc<()>, Option<Vec<Chunk>>)>,
     lessons: Vec<Arc<Lesson>>,
     /// The space that the lessons are for, and the studies that they come from.
     studies: Option<(Arc<()>, Vec<u64>)>,
-    /// The last fit for many proposals, and the batch made with it.
-    fitted_of_many: Kept<Model>,
-    batch: Batch,
 }
 
 /// Proposes the best config of the first earlier study, if nothing but the start is known.
@@ -73,35 +72,6 @@ fn earliest(view: &View<'_>, known: &Known<'_>) -> Option<Proposal> {
     }
     let config = study.leaders(view.space, view.start).find(|config| view.is_open(config))?;
     Some(Proposal { reason: Some(format!("tries the best of {}", study.place())), ..Proposal::from(config) })
-}
-
-/// The parts of [`auto`](super::STRATEGIES). Each part can be left out, to measure its contribution.
-///
-/// Normal searches have all parts (`bayes` all but the physics); an ablation leaves out one at a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Parts {
-    /// The process starts from the model of a training step, if throughput counts and the space has parameters that the
-    /// model knows; else from a constant. It needs `logarithm`.
-    pub physics: bool,
-    /// Each trial's noise follows from its own interval; else all trials have the same noise.
-    pub noise: bool,
-    /// A second process predicts how likely a config is to run; else every open config is taken to run.
-    pub feasibility: bool,
-    /// Every open config is scored if the space can be listed; else a sample is, as in larger spaces.
-    pub every_config: bool,
-    /// Scores are compared as logarithms if they are positive; else without a transformation.
-    pub logarithm: bool,
-}
-
-impl Default for Parts {
-    fn default() -> Self {
-        Self { physics: true, noise: true, feasibility: true, every_config: true, logarithm: true }
-    }
-}
-
-/// Returns the method with only some of its parts.
-pub fn bayes_with(parts: Parts) -> Box<dyn Strategy> {
-    Box::new(Bayes { parts, ..Bayes::default() })
 }
 
 /// The fewest trials before the process proposes: with fewer, it cannot know any difference.
@@ -137,32 +107,29 @@ impl Bayes {
     }
 
     fn propose_in(&mut self, view: &View<'_>) -> Option<Proposal> {
-        let parts = self.parts;
         let space = view.space.identity();
-        if parts.every_config && self.listed.as_ref().is_none_or(|(known, _)| !Arc::ptr_eq(known, space)) {
+        if self.listed.as_ref().is_none_or(|(known, _)| !Arc::ptr_eq(known, space)) {
             self.listed = Some((Arc::clone(space), candidates::listed(view.space)));
         }
         self.learn(view);
-        if let Some(thought) = schedule::last_thought(view)
-            && let Some(proposal) = self.propose_of_batch(view, thought)
-        {
-            return Some(proposal);
-        }
         let known = Known::of(view);
         if let Some(proposal) = earliest(view, &known) {
             return Some(proposal);
         }
+        // Many short probes leave no time to score a whole space.
+        let is_hurried = schedule::is_hurried(view);
+        let limits = if is_hurried { Limits::HURRIED } else { Limits::USUAL };
         let sampled;
-        // Probes that end faster than a thought leave no time to think about a whole space.
-        let listed = self.listed.as_ref().filter(|_| schedule::pace(view) == 1);
+        let listed = self.listed.as_ref().filter(|_| !is_hurried);
         let candidates: &[Chunk] = match listed.and_then(|(_, chunks)| chunks.as_ref()) {
             Some(chunks) => chunks,
             None => {
-                sampled = sample(view, &known);
+                sampled = chunks(view.space, candidates::sample(view, &known.leaders(), view.seed_of_draw()));
                 &sampled
             }
         };
-        let (physics, memory) = physics_and_memory(view, &known, parts);
+        let physics = if self.physics { Physics::of(view) } else { None };
+        let memory = if self.physics { MemoryNeed::of(view, &known.trials) } else { None };
         let has_at_least = |trials: usize, scored: usize| {
             known.trials.len() + view.pending.len() >= trials && known.scored.len() >= scored
         };
@@ -177,57 +144,16 @@ impl Bayes {
         if is_short && (self.lessons.is_empty() || !has_at_least(1, 1)) {
             return first();
         }
-        let model = fitted(&mut self.fitted, view, &known, physics.as_ref(), (&self.lessons, parts, false));
+        // Failures also count as turns, though the fit does not change until the next score.
+        let is_its_turn = !self.lessons.is_empty() && mean::is_its_turn(known.trials.len());
+        let fit = |known: &Known<'_>| Model::of(view, known, physics.as_ref(), &self.lessons, is_its_turn);
+        let model = self.fitted.fit(view, &known, is_its_turn, fit);
         if is_short && !model.learns_from_earlier() {
             return first();
         }
-        model.propose(view, &known, candidates, memory.as_ref()).or_else(|| random::propose(view).map(Proposal::from))
+        let proposal = model.propose(view, &known, candidates, memory.as_ref(), limits);
+        proposal.or_else(|| random::propose(view).map(Proposal::from))
     }
-
-    /// Returns the first open proposal of the batch, or else a random config. Returns `None` if too little was known for a thought.
-    fn propose_of_batch(&mut self, view: &View<'_>, thought: Thought) -> Option<Proposal> {
-        let mut kept = std::mem::take(&mut self.batch);
-        let batch = kept.of(view, thought, |past| self.think(&view.when_known(past), thought));
-        let found = batch.iter().find(|proposal| view.is_open(&proposal.config)).cloned();
-        let any = || if batch.is_empty() { None } else { random::propose(view).map(Proposal::from) };
-        let proposal = found.or_else(any);
-        self.batch = kept;
-        proposal
-    }
-
-    /// Returns the proposals until the next thought, as seen from the last thought.
-    fn think(&mut self, view: &View<'_>, thought: Thought) -> Vec<Proposal> {
-        let known = Known::of(view);
-        // Scoring a whole space takes too long for so many proposals.
-        let candidates = sample(view, &known);
-        let (physics, memory) = physics_and_memory(view, &known, self.parts);
-        let with = (self.lessons.as_slice(), self.parts, true);
-        let model = fitted(&mut self.fitted_of_many, view, &known, physics.as_ref(), with);
-        schedule::mixed(view, &candidates, model.several(view, &known, &candidates, (memory.as_ref(), thought)))
-    }
-}
-
-fn sample(view: &View<'_>, known: &Known<'_>) -> Vec<Chunk> {
-    chunks(view.space, candidates::sample(view, &known.leaders(), view.seed_of_draw()))
-}
-
-fn physics_and_memory(view: &View<'_>, known: &Known<'_>, parts: Parts) -> (Option<Physics>, Option<MemoryNeed>) {
-    let physics = if parts.physics && parts.logarithm { Physics::of(view) } else { None };
-    (physics, if parts.physics { MemoryNeed::of(view, &known.trials) } else { None })
-}
-
-/// Returns the model, fitted to the trials that its schedule names.
-fn fitted<'m>(
-    kept: &'m mut Kept<Model>,
-    view: &View<'_>,
-    known: &Known<'_>,
-    physics: Option<&Physics>,
-    (lessons, parts, is_of_many): (&[Arc<Lesson>], Parts, bool),
-) -> &'m Model {
-    // Failures also count as turns, though the fit does not change until the next score.
-    let is_its_turn = !lessons.is_empty() && mean::is_its_turn(known.trials.len());
-    let fit = |known: &Known<'_>| Model::of(view, known, physics, (lessons, is_its_turn), parts, is_of_many);
-    kept.fit(view, known, is_its_turn, fit)
 }
 
 /// The evidence in a history, trial by trial.
@@ -265,8 +191,6 @@ impl<'v> Known<'v> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::model::{Direction, Estimate, Expression, History, Objective, Parameter, Space, Walk};
     use crate::search::strategy::{Earlier, SoFar};
@@ -279,12 +203,8 @@ mod tests {
         Space::new([Parameter::powers_of_two("batch_size", 1, 512), workers, prefetch, precision]).unwrap()
     }
 
-    fn bayes(parts: Parts) -> Bayes {
-        Bayes { parts, ..Bayes::default() }
-    }
-
-    fn without_physics() -> Bayes {
-        bayes(Parts { physics: false, ..Parts::default() })
+    fn with_physics() -> Bayes {
+        Bayes { physics: true, ..Bayes::default() }
     }
 
     fn measured(value: f64, width: f64) -> Outcome {
@@ -301,31 +221,6 @@ mod tests {
     }
 
     #[test]
-    fn where_probes_are_shorter_than_thoughts_one_thought_proposes_many() {
-        let (space, objective) = (space(), Objective::default());
-        let (mut lived, mut history) = (Bayes::default(), History::default());
-        let mut pending: Vec<Config> = Vec::new();
-        let mut reasons = Vec::new();
-        for number in 1..=120 {
-            let view = View::new(&space, &objective, &history, &pending, None).with(1000, 4);
-            let proposal = lived.propose(&view).unwrap();
-            assert!(view.is_open(&proposal.config), "{number}");
-            assert_eq!(Some(&proposal), Bayes::default().propose(&view).as_ref(), "{number}");
-            reasons.extend(proposal.reason);
-            pending.push(proposal.config);
-            if pending.len() == 8 {
-                let config = pending.remove(0);
-                push(&mut history, config.clone(), answer(&config));
-                let elapsed = Duration::from_millis(40);
-                let trials = history.trials().iter().map(|trial| Trial { elapsed, ..Trial::clone(trial) });
-                history = trials.collect();
-            }
-        }
-        assert!(reasons.iter().any(|reason| reason == "drawn at random"), "{reasons:?}");
-        assert!(reasons.iter().filter(|reason| reason.starts_with("tries ")).count() > 60, "{reasons:?}");
-    }
-
-    #[test]
     fn what_runs_counts_with_what_it_has_shown_so_far() {
         let batch_size = Parameter::powers_of_two("batch_size", 1, 1 << 12);
         let space = Space::new([batch_size, Parameter::range("workers", 0, 8, 1)]).unwrap();
@@ -337,7 +232,7 @@ mod tests {
         let next = |so_far: &[Option<SoFar>]| {
             let mut view = View::new(&space, &objective, &history, &pending, None).with(20, 4);
             view.so_far = so_far;
-            without_physics().propose(&view).unwrap()
+            Bayes::default().propose(&view).unwrap()
         };
         let batch = |proposal: &Proposal| proposal.config.level(0).unwrap();
         let shows = |score| Some(SoFar { score, half_width: 0.05 });
@@ -354,10 +249,10 @@ mod tests {
         let known = answered(&space, 29, 12);
         let changed = known.trials().iter().map(|trial| (trial.config.clone(), measured(trial.number.into(), 0.1)));
         let changed = history(changed);
-        let mut lived = Bayes::default();
+        let mut lived = with_physics();
         for (objective, history) in [(&objective, &known), (&other, &known), (&objective, &changed)] {
             let view = View::new(&space, objective, history, &[], None);
-            assert_eq!(lived.propose(&view), Bayes::default().propose(&view));
+            assert_eq!(lived.propose(&view), with_physics().propose(&view));
         }
         // This space may lie at the same address, and has the same parameters and rules.
         space = space.restricted(|config| config.level(0).is_some_and(|level| level < 2));
@@ -380,11 +275,11 @@ mod tests {
         let earlier = [study(&space, &objective, level)];
         let mut configs = Walk::new(&space).step_by(23);
         let mut history = history([1.0, 2.0].map(|value| (configs.next().unwrap(), measured(value, 0.0))));
-        let mut lived = without_physics();
+        let mut lived = Bayes::default();
         let mut turns = Vec::new();
         for _ in 0..7 {
             let view = View::new(&space, &objective, &history, &[], None).with(100, 4).with_earlier(&earlier);
-            let mut new = without_physics();
+            let mut new = Bayes::default();
             assert_eq!(lived.propose(&view), new.propose(&view));
             let learns = |strategy: &mut Bayes| {
                 let known = Known::of(&view);
@@ -403,7 +298,7 @@ mod tests {
     fn lessons_are_not_taken_for_another_search() {
         let spaces = [space(), space()];
         let (most, least) = (Objective::default(), Objective::new("throughput", Direction::Minimize));
-        let mut lived = bayes(Parts { every_config: false, ..Parts::default() });
+        let mut lived = with_physics();
         let mut lessons: Vec<Arc<Lesson>> = Vec::new();
         let history = History::default();
         for (space, objective) in [(&spaces[0], &most), (&spaces[1], &most), (&spaces[1], &least)] {
@@ -440,29 +335,9 @@ mod tests {
             let configs = Walk::new(&space).step_by(2).take(350);
             let history = history(configs.zip(0..).map(|(config, number)| (config, outcome(number))));
             let view = View::new(&space, &objective, &history, &[], None);
-            let proposal = Bayes::default().propose(&view).unwrap();
+            let proposal = with_physics().propose(&view).unwrap();
             assert!(view.is_open(&proposal.config));
             assert!(proposal.gain.is_none_or(|gain| gain >= 0.0 && gain.is_finite()), "{proposal:?}");
         }
-    }
-
-    #[test]
-    fn every_part_can_be_left_out() {
-        let (space, objective) = (space(), Objective::default());
-        let history = answered(&space, 37, 9);
-        let view = View::new(&space, &objective, &history, &[], None);
-        let all = Parts::default();
-        let without = [
-            all,
-            Parts { physics: false, ..all },
-            Parts { noise: false, ..all },
-            Parts { feasibility: false, ..all },
-            Parts { every_config: false, ..all },
-            Parts { logarithm: false, ..all },
-        ];
-        let proposals = without.map(|parts| bayes_with(parts).propose(&view).unwrap());
-        assert!(proposals.iter().all(|proposal| view.is_open(&proposal.config)));
-        let differ = |place: usize| proposals[place] != proposals[0];
-        assert!((1..without.len()).filter(|&place| differ(place)).count() >= 3, "{proposals:?}");
     }
 }

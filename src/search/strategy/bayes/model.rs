@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::Known;
 use super::acquisition::{Choice, Judge};
 use super::candidates::Chunk;
 use super::fit;
@@ -13,22 +14,29 @@ use super::plateau;
 use super::points::{Axis, Points, axes};
 use super::process::{Data, Feasibility, History, Process};
 use super::scale::{EXPECTED, EXPECTED_ANYWHERE, Scale};
-use super::schedule::{self, Thought};
-use super::{Known, Parts};
 use crate::model::{Config, Direction, Trial};
 use crate::search::strategy::{Proposal, SoFar, View, earlier::spread};
 
-/// The most trials that the kernel is fitted to, and that the process uses: the work grows with the cube of their
-/// number.
+/// The most trials that the kernel is fitted to: the work grows with the cube of their number.
 const MOST_FITTED: usize = 64;
-const MOST_KNOWN: usize = 300;
-/// The same limits if one process makes many proposals, since all slots wait for it.
-const MOST_FITTED_OF_MANY: usize = 32;
-const MOST_KNOWN_OF_MANY: usize = 96;
+
+/// Round numbers that bound the time of a proposal.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// The most trials that the process uses: the work grows with the cube of their number.
+    known: usize,
+    /// The most candidates whose deviation is computed exactly, which costs far more than a bound.
+    refined: usize,
+}
+
+impl Limits {
+    pub(super) const USUAL: Self = Self { known: 300, refined: 1000 };
+    /// The limits if probes end faster than proposals can be made with the usual limits.
+    pub(super) const HURRIED: Self = Self { known: 96, refined: 200 };
+}
 
 #[derive(Debug)]
 pub(super) struct Model {
-    parts: Parts,
     axes: Vec<Axis>,
     scale: Scale,
     shape: Shape,
@@ -40,9 +48,8 @@ impl Model {
         view: &View<'_>,
         known: &Known<'_>,
         physics: Option<&Physics>,
-        (lessons, is_its_turn): (&[Arc<Lesson>], bool),
-        parts: Parts,
-        is_of_many: bool,
+        lessons: &[Arc<Lesson>],
+        is_its_turn: bool,
     ) -> Self {
         /// With fewer scores than these, the prediction of an earlier study counts more.
         const FEW: usize = 3;
@@ -50,13 +57,12 @@ impl Model {
         let scores: Vec<f64> = known.scored.iter().map(|(_, score)| *score).collect();
         let earlier = lessons.first().filter(|_| scores.len() < FEW).and_then(|lesson| lesson.spread);
         let expected = if physics.is_some() { EXPECTED } else { earlier.unwrap_or(EXPECTED_ANYWHERE) };
-        let scale = Scale::of(view.objective, &scores, expected, parts.logarithm);
-        let most = if is_of_many { MOST_FITTED_OF_MANY } else { MOST_FITTED };
-        let kept = representatives(&known.scored, most);
-        let data = data(view, &axes, &scale, &kept, parts);
+        let scale = Scale::of(view.objective, &scores, expected);
+        let kept = representatives(&known.scored, MOST_FITTED);
+        let data = data(view, &axes, &scale, &kept);
         let history = History { space: view.space, axes: &axes, scale: &scale, data, scored: &kept, is_its_turn };
         let (mean, fitted) = Mean::most_likely(&history, physics, lessons);
-        Self { parts, axes, scale, shape: fitted.shape, mean }
+        Self { axes, scale, shape: fitted.shape, mean }
     }
 
     pub(super) fn learns_from_earlier(&self) -> bool {
@@ -89,44 +95,12 @@ impl Model {
         known: &Known<'_>,
         candidates: &[Chunk],
         memory: Option<&MemoryNeed>,
+        limits: Limits,
     ) -> Option<Proposal> {
-        self.judged(view, known, memory, MOST_KNOWN, |judge, (best, top)| {
-            let (choice, aside) = choose(view, known, candidates, judge, (&best.config, top))?;
-            Some(explained(view, &self.scale, (&best.config, top), choice, aside))
-        })?
-    }
-
-    /// Returns the candidates of a thought, all from one process, the best first.
-    pub(super) fn several(
-        &self,
-        view: &View<'_>,
-        known: &Known<'_>,
-        candidates: &[Chunk],
-        (memory, thought): (Option<&MemoryNeed>, Thought),
-    ) -> Vec<Proposal> {
-        let proposals = self.judged(view, known, memory, MOST_KNOWN_OF_MANY, |judge, (best, top)| {
-            let choices = judge.several(candidates, |config| view.is_open(config));
-            schedule::spread(view.space, choices, thought)
-                .into_iter()
-                .map(|choice| explained(view, &self.scale, (&best.config, top), choice, None))
-                .collect()
-        });
-        proposals.unwrap_or_default()
-    }
-
-    /// Makes the judge of candidates from at most `most` trials, and passes it on together with the best trial and its score.
-    fn judged<T>(
-        &self,
-        view: &View<'_>,
-        known: &Known<'_>,
-        memory: Option<&MemoryNeed>,
-        most: usize,
-        with: impl FnOnce(&mut Judge<'_>, (&Trial, f64)) -> T,
-    ) -> Option<T> {
         let (axes, scale) = (&self.axes, &self.scale);
         let left = |config: &Config, score: f64| self.mean.left(view.space, config, score, scale);
-        let kept = representatives(&known.scored, most);
-        let mut data = data(view, axes, scale, &kept, self.parts);
+        let kept = representatives(&known.scored, limits.known);
+        let mut data = data(view, axes, scale, &kept);
         data.values = kept.iter().map(|(trial, score)| left(&trial.config, *score)).collect();
         let (mut shown, mut silent): (Vec<(&Config, SoFar)>, Vec<&Config>) = (Vec::new(), Vec::new());
         for (config, so_far) in view.under_way() {
@@ -156,9 +130,10 @@ impl Model {
             data.values.extend(expected);
         }
         let process = self.process(&data)?;
-        let feasibility = if self.parts.feasibility { feasibility(view, known, axes, memory, most) } else { None };
+        let feasibility = feasibility(view, known, axes, memory, limits.known);
         let (best, top) = view.best().or_else(|| known.scored.first().copied())?;
         let mut judge = Judge {
+            space: view.space,
             process: &process,
             feasibility: feasibility.as_ref(),
             best: shown.iter().map(|(_, so_far)| scale.value(so_far.score)).fold(scale.value(top), f64::max),
@@ -167,9 +142,10 @@ impl Model {
             reads: &self.mean.reads(view.space),
             fits: &|config| memory.map_or(1.0, |memory| memory.chance(view.space, config)),
             others: &|config, into| self.mean.others(view.space, config, scale, into),
-            is_unsure: matches!(self.mean, Mean::Physics(..)),
+            most_refined: limits.refined,
         };
-        Some(with(&mut judge, (best, top)))
+        let (choice, aside) = choose(view, known, candidates, &mut judge, (&best.config, top))?;
+        Some(explained(view, scale, (&best.config, top), choice, aside))
     }
 
     /// Makes the process from the data: with the fitted shape, or if that fails with the shape of the priors.
@@ -212,11 +188,8 @@ fn choose(
     Some((choice, aside))
 }
 
-fn data(view: &View<'_>, axes: &[Axis], scale: &Scale, scored: &[&(&Trial, f64)], parts: Parts) -> Data {
+fn data(view: &View<'_>, axes: &[Axis], scale: &Scale, scored: &[&(&Trial, f64)]) -> Data {
     let variance = |(trial, score): &(&Trial, f64)| {
-        if !parts.noise {
-            return 0.0;
-        }
         let half = trial.outcome.measurement().and_then(|run| view.half_width(run));
         half.map_or(0.0, |half| scale.variance(*score, half))
     };

@@ -144,12 +144,6 @@ impl Points {
         self.numbers.iter().skip(axis).step_by(self.places.len().max(1)).copied()
     }
 
-    pub(super) fn only(&self, at: usize) -> Self {
-        let place = |(axis, &number): (usize, &u32)| vec![self.places[axis][number as usize]];
-        let places: Vec<Vec<f64>> = self.point(at).iter().enumerate().map(place).collect();
-        Self { numbers: vec![0; places.len()], places, len: 1 }
-    }
-
     /// The squared distance of two points, summed over the axes.
     pub(super) fn distances(&self, axes: &[Axis], a: usize, b: usize) -> f64 {
         let square = |axis: usize| {

@@ -35,9 +35,9 @@ enum Kind {
 
 impl Scale {
     /// Makes the scale of at least one score. If scores have logarithms, the `expected` deviation counts like two more scores, so
-    /// that the deviation does not depend on a few scores alone. Without `logarithm`, scores are not transformed.
-    pub(super) fn of(objective: &Objective, scores: &[f64], expected: f64, logarithm: bool) -> Self {
-        let kind = if logarithm { Kind::of(objective, scores) } else { Kind::Plain };
+    /// that the deviation does not depend on a few scores alone.
+    pub(super) fn of(objective: &Objective, scores: &[f64], expected: f64) -> Self {
+        let kind = Kind::of(objective, scores);
         let mut raw: Vec<f64> = scores.iter().map(|&score| kind.raw(score)).collect();
         raw.sort_by(f64::total_cmp);
         let top = raw.last().copied().unwrap_or(0.0);
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     fn deviation(direction: Direction, scores: &[f64], expected: f64) -> f64 {
-        Scale::of(&Objective::new("throughput", direction), scores, expected, true).deviation
+        Scale::of(&Objective::new("throughput", direction), scores, expected).deviation
     }
 
     #[test]
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn what_is_far_below_the_median_is_drawn_together() {
         let scores = [1e-6, 80.0, 90.0, 100.0, 110.0];
-        let scale = Scale::of(&Objective::new("throughput", Direction::Maximize), &scores, 1.0, true);
+        let scale = Scale::of(&Objective::new("throughput", Direction::Maximize), &scores, 1.0);
         let (low, lower) = (scale.value(1e-3), scale.value(1e-5));
         assert!(lower < low && low - lower < scale.value(100.0) - scale.value(80.0));
         assert!((scale.gain(100.0, scale.value(110.0) - scale.value(100.0)) - 0.1).abs() < 1e-9);
