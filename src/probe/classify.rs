@@ -393,31 +393,59 @@ mod tests {
         assert!(matches!(recovered, Outcome::Crashed(_)), "{recovered:?}");
     }
 
+    /// Rows: the ending, the number of ranks, the lines, and the reason of a crash; `None` if `LACK` is the reason.
     #[test]
-    fn crashes_say_how_and_with_which_words() {
-        let reason = |ending, lines: &[&str]| outcome(ending, lines).failure().unwrap().reason.clone();
-        let lack = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB";
-        let quoted = "    raise RuntimeError(\"CUDA out of memory\")";
-        assert_eq!(reason(FAILED, &[quoted, lack]), lack, "the error, and not the line that raised it");
-        assert_eq!(memory(&outcome(FAILED, &[lack, FAULT])), Some(Memory::Device), "the first decides");
-        let trace = "Traceback (most recent call last):";
-        let missing = "ModuleNotFoundError: No module named 'flash_attn'";
-        let bar = " 12%|#2        | 12/100 [00:01<00:10,  8.8it/s]";
-        let leak =
-            "/usr/lib/python3.11/multiprocessing/resource_tracker.py:254: UserWarning: resource_tracker: There appear";
-        let advice = "  warnings.warn('resource_tracker: There appear to be %d '";
-        let thrown = "terminate called after throwing an instance of 'c10::Error'";
-        for (ending, lines, expected) in [
-            (Ending::Exited(3), &["Traceback", "ValueError: bad", ""][..], "exit code 3: ValueError: bad"),
-            (FAILED, &[trace, "  File \"t.py\"", missing, bar, leak, advice], &format!("exit code 1: {missing}")),
-            (FAILED, &["oh no: disk gone", bar], "exit code 1: oh no: disk gone"),
-            (Ending::Signalled(11), &[], "killed by signal 11 (SIGSEGV)"),
-            (Ending::Signalled(6), &[thrown, "  what():  bad", "frame #0"], "killed by signal 6 (SIGABRT): bad"),
+    fn the_lines_and_the_ending_give_the_reason() {
+        const LACK: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB";
+        const TRACE: &str = "Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\n    f()";
+        const CAUSE: &str = "\nThe above exception was the direct cause of the following exception:\n";
+        const NOISE: &str = " 12%|#2        | 12/100 [00:01<00:10,  8.8it/s]\n\
+                             /usr/lib/python3/resource_tracker.py:254: UserWarning: resource_tracker: There appear\n\
+                             \x20 warnings.warn('resource_tracker: There appear to be %d '";
+        let key = Some("exit code 1: KeyError: 'x'");
+        let over = "ended with exit code 0 before a step was seen; its last line: `step 5 of 5`";
+        for (ending, ranks, text, crash) in [
+            (Ending::Exited(3), 0, "Traceback\nValueError: bad\n\n", Some("exit code 3: ValueError: bad")),
+            (Ending::Exited(0), 0, "step 5 of 5\n\n", Some(over)),
+            (Ending::Signalled(11), 0, "", Some("killed by signal 11 (SIGSEGV)")),
+            (Ending::Signalled(6), 0, "oh\n  what():  bad\nframe #0", Some("killed by signal 6 (SIGABRT): bad")),
+            (FAILED, 0, "oh no: disk gone\nNOISE", Some("exit code 1: oh no: disk gone")),
+            (FAILED, 0, "begun\nValueError: 45% is too much", Some("exit code 1: ValueError: 45% is too much")),
+            // The exception is the first line below the frames. The last exception that nobody caught counts.
+            (FAILED, 0, "TRACE\nKeyError: 'x'\n\tMissing key\nNOISE", key),
+            (FAILED, 1, "TRACE\nLACK\nTRACE\nKeyError: 'x'\nException ignored in: <f>\nTRACE\nTypeError: x", key),
+            (FAILED, 0, "TRACE\nLACK\ntrying half\nTRACE\nKeyError: 'x'", key),
+            (FAILED, 0, "LACK; trying half\nTRACE\nKeyError: 'x'", key),
+            (FAILED, 0, "LACK\nValueError: no picture", Some("exit code 1: ValueError: no picture")),
+            (FAILED, 0, "    raise RuntimeError(\"CUDA out of memory\")\nLACK", None),
+            (FAILED, 0, "TRACE\nLACK", None),
+            (FAILED, 0, "LACK\ntidying up", None),
+            (FAILED, 0, "LACK\nRuntimeError: CUDA error: device-side assert triggered", None),
+            (FAILED, 0, "TRACE\nLACK\nCAUSE\nTRACE\nRuntimeError: training failed", None),
+            (FAILED, 0, "TRACE\nBackendCompilerFailed: backend='inductor' raised:\nLACK", None),
+            (FAILED, 0, "TRACE\nLACK\nException ignored in: <f>\nTRACE\nTypeError: x", None),
+            // A later exception may only follow from the lack.
+            (FAILED, 0, "LACK\nTRACE\nRuntimeError: DataLoader worker (pid(s) 71) exited unexpectedly", None),
+            (FAILED, 0, "LACK\nTRACE\nDistBackendError: NCCL error in: ProcessGroupNCCL.cpp:2251", None),
+            // The first message of several ranks counts.
+            (FAILED, 2, "TRACE\nLACK\nTRACE\nKeyError: 'x'", None),
+            (FAILED, 1, "TRACE\nLACK\nTRACE\nKeyError: 'x'", key),
+            (FAILED, 0, "[rank1]: LACK\n[rank0]: Traceback (most recent call last):\n[rank0]: E: x", None),
+            (
+                FAILED,
+                0,
+                "Failures:\n[1]:\n  rank      : 0 (local_rank: 0)\n  exitcode  : -15 (pid: 7)\n\
+                 Root Cause (first observed failure):\n[0]:\n  rank      : 1\n  exitcode  : -9 (pid: 8)",
+                Some("rank 1 failed first: killed by signal 9 (SIGKILL)"),
+            ),
         ] {
-            assert_eq!(reason(ending, lines), expected);
+            let parts = [("TRACE", TRACE), ("LACK", LACK), ("CAUSE", CAUSE), ("NOISE", NOISE)];
+            let text = parts.iter().fold(text.to_owned(), |text, (name, part)| text.replace(name, part));
+            let lines = owned(&text.lines().collect::<Vec<_>>());
+            let outcome = classify(&Evidence { ranks, ..evidence(ending, &lines) });
+            let found = (memory(&outcome), outcome.failure().unwrap().reason.as_str());
+            assert_eq!(found, crash.map_or((Some(Memory::Device), LACK), |reason| (None, reason)), "{text}");
         }
-        let over = "ended with exit code 0 before a step was seen; its last line: `at step 5000 of 5000`";
-        assert!(reason(Ending::Exited(0), &["at step 5000 of 5000", ""]).starts_with(over));
     }
 
     #[test]

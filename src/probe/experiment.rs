@@ -116,19 +116,6 @@ mod tests {
     use crate::probe::adapter::adapter;
 
     #[test]
-    fn modes_are_written_by_their_names() {
-        assert_eq!(serde_json::to_value(Mode::LoaderOnly).unwrap(), "loader_only");
-        let written = serde_json::to_value(Experiment::new(Mode::Replay).with("dataloader.batch_size", 64)).unwrap();
-        assert_eq!(
-            written,
-            serde_json::json!({"mode": "replay", "batches": 8, "workers": [0, 1, 2, 4], "seconds": 2.5, "observe": false,
-                "set": {"dataloader.batch_size": 64}})
-        );
-        let read: Experiment = serde_json::from_value(written).unwrap();
-        assert_eq!(read, Experiment::new(Mode::Replay).with("dataloader.batch_size", 64));
-    }
-
-    #[test]
     fn what_cannot_be_set_is_refused() {
         let torch = adapter("torch");
         let experiment = Experiment::new(Mode::Observe);

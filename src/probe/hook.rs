@@ -168,15 +168,3 @@ pub fn prepared(
     command.env(PYTHONPATH, lay_for_run(folder, trial, settings, &step.apply, theirs)?);
     Ok(command)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ours_comes_first_and_an_empty_rest_adds_nothing() {
-        assert_eq!(in_front("/a".into(), None), "/a");
-        assert_eq!(in_front("/a".into(), Some(OsString::new())), "/a");
-        assert_eq!(in_front("/a".into(), Some("/b::/c".into())), "/a:/b::/c");
-    }
-}

@@ -187,14 +187,6 @@ mod tests {
     }
 
     #[test]
-    fn the_log_has_the_whole_text_and_lines_are_readable() {
-        let text = b"one\n\xff\xfe two\r50%\r100%\n\nlast";
-        let (log, lines, _) = read(text, None, None);
-        assert_eq!(log, text);
-        assert_eq!(lines, ["one", "\u{fffd}\u{fffd} two", "50%", "100%", "last"]);
-    }
-
-    #[test]
     fn rates_of_an_evaluation_count_only_before_those_of_the_training() {
         let evaluated = b"eval 9 samples/s\ntrain 5 samples/s\neval 9 samples/s\ntrain 6 samples/s\n";
         assert_eq!(read(evaluated, Some(r"([0-9.]+) samples/s"), None).2, [9.0, 5.0, 6.0]);

@@ -120,67 +120,37 @@ impl Ranks {
 mod tests {
     use super::*;
 
-    const GRACE: Duration = Duration::from_secs(5);
-
-    fn two(stated: Option<u32>, is_hooked: bool) -> Ranks {
-        let mut ranks = Ranks::new(stated, is_hooked);
-        ranks.hello(0, Some(2));
-        ranks.hello(1, Some(2));
-        ranks
-    }
-
     #[test]
     fn missing_ranks_get_a_little_time() {
         let begin = Instant::now();
-        let mut ranks = two(Some(4), false);
-        ranks.step(begin);
-        let reason = "2 processes reported, 4 were to (ranks = 4)".to_owned();
-        assert_eq!(ranks.attendance(begin), Attendance::Missing(reason.clone()));
-        assert_eq!(ranks.attendance(begin + REPORT_TIME), Attendance::Wrong(reason));
-        let wrong = Attendance::Wrong("2 processes reported, 1 were to (ranks = 1)".to_owned());
-        assert_eq!(two(Some(1), false).attendance(begin), wrong);
-        assert_eq!(two(Some(2), false).attendance(begin), Attendance::Complete);
-    }
-
-    #[test]
-    fn what_the_job_says_counts_where_a_hook_is_in_every_process() {
         let reason = "1 process reported, and the job has 2".to_owned();
-        for (is_hooked, expected) in [(true, Attendance::Missing(reason)), (false, Attendance::Complete)] {
+        for (is_hooked, at_once, later) in [
+            (true, Attendance::Missing(reason.clone()), Attendance::Wrong(reason)),
+            (false, Attendance::Complete, Attendance::Complete),
+        ] {
             let mut ranks = Ranks::new(None, is_hooked);
             ranks.hello(0, Some(2));
-            assert_eq!(ranks.attendance(Instant::now()), expected);
+            ranks.step(begin);
+            assert_eq!((ranks.attendance(begin), ranks.attendance(begin + REPORT_TIME)), (at_once, later));
         }
-        assert_eq!(two(None, true).attendance(Instant::now()), Attendance::Complete);
     }
 
     #[test]
-    fn a_rank_that_closes_without_a_word_is_lost_when_no_steps_follow() {
+    fn a_rank_is_lost_only_while_the_other_ranks_wait() {
+        const GRACE: Duration = Duration::from_secs(5);
         let begin = Instant::now();
-        let mut ranks = two(None, true);
-        ranks.step(begin);
+        let mut ranks = Ranks::new(None, true);
+        [0, 1].into_iter().for_each(|rank| ranks.hello(rank, Some(2)));
         ranks.closed(1, false, begin);
-        ranks.step(begin);
-        assert_eq!(ranks.lost(begin, GRACE), None);
-        assert_eq!(ranks.first_lost(), Some(1));
-        let reason = ranks.lost(begin + GRACE, GRACE).unwrap();
-        assert_eq!(reason, "rank 1 is gone (its connection closed) while the other ranks wait");
-        ranks.step(begin);
-        ranks.step(begin);
+        assert_eq!((ranks.first_lost(), ranks.lost(begin, GRACE)), (Some(1), None));
+        assert!(ranks.lost(begin + GRACE, GRACE).is_some());
+        (0..=LATE_STEPS).for_each(|_| ranks.step(begin));
         assert_eq!(ranks.lost(begin + GRACE, GRACE), None, "the other ranks go on");
-    }
-
-    #[test]
-    fn an_orderly_end_is_no_loss() {
-        let begin = Instant::now();
-        let mut ranks = two(None, true);
-        ranks.closed(1, true, begin);
-        assert_eq!(ranks.lost(begin + GRACE, GRACE), None);
-        let mut ranks = two(None, true);
-        ranks.closed(0, false, begin);
-        ranks.closed(1, false, begin);
-        assert_eq!(ranks.lost(begin + GRACE, GRACE), None, "nobody waits");
         ranks.hello(1, Some(2));
+        [0, 1].into_iter().for_each(|rank| ranks.closed(rank, false, begin));
+        assert_eq!(ranks.lost(begin + GRACE, GRACE), None, "nobody waits");
         ranks.hello(0, Some(2));
+        ranks.hello(1, Some(2));
         assert_eq!(ranks.lost(begin + GRACE, GRACE), None, "both are back");
     }
 }

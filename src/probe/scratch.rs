@@ -132,18 +132,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_private_and_tells_its_supervisor_while_that_lives() {
-        let scratch = Scratch::new().unwrap();
-        let mode = fs::metadata(scratch.path()).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o700);
-        assert!(Note::read(scratch.path()).is_none());
-        let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();
-        scratch.note(child.id());
+    fn another_process_with_the_number_of_the_supervisor_is_not_the_supervisor() {
+        let (scratch, own) = (Scratch::new().unwrap(), std::process::id());
+        scratch.note(own);
         let note = Note::read(scratch.path()).unwrap();
-        assert_eq!(note.living_supervisor(), Some(child.id()));
-        assert_eq!(Note { started: note.started + 1, ..Note::read(scratch.path()).unwrap() }.living_supervisor(), None);
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert_eq!(note.living_supervisor(), None);
+        assert_eq!(note.living_supervisor(), Some(own));
+        assert_eq!(Note { started: note.started + 1, ..note }.living_supervisor(), None);
     }
 }

@@ -152,14 +152,4 @@ mod tests {
         watch.clean(&BTreeSet::from([pid]));
         assert!(!left.exists() && other.exists() && earlier.exists());
     }
-
-    #[test]
-    fn files_that_processes_were_seen_with_are_remembered() {
-        let mut watch = SharedWatch::new();
-        let Ok(file) = tempfile::Builder::new().prefix("gputune-test-").tempfile_in(FOLDER) else { return };
-        watch.see(files_of(&[std::process::id()]));
-        let path = file.into_temp_path();
-        watch.clean(&BTreeSet::new());
-        assert!(!path.exists());
-    }
 }

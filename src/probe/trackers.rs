@@ -120,16 +120,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_spec_sets_stays() {
-        let mut env = BTreeMap::from([("WANDB_MODE".to_owned(), "offline".to_owned())]);
-        silence(&mut env, Path::new("/s"));
-        assert_eq!(env["WANDB_MODE"], "offline");
-        assert_eq!(env["NEPTUNE_MODE"], "debug");
-        assert_eq!(env["MLFLOW_TRACKING_URI"], "file:///s/mlruns");
-        assert_eq!(env.len(), SILENCERS.len());
-    }
-
-    #[test]
     fn each_variable_is_there_once_and_says_where_it_is_described() {
         for (at, silencer) in SILENCERS.iter().enumerate() {
             assert!(SILENCERS[..at].iter().all(|other| other.variable != silencer.variable), "{}", silencer.variable);

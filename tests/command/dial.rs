@@ -176,17 +176,23 @@ fn the_last_worker_may_come_again_and_nothing_outlives_the_driver() {
 fn mistakes_are_told_with_their_cure() {
     let search = Search::of(&["forever:8:5000"], "");
     let path = |name: &str| search.folder.path().join(name);
-    fs::write(path("open"), "0".repeat(64)).unwrap();
-    fs::set_permissions(path("open"), fs::Permissions::from_mode(0o644)).unwrap();
-    fs::write(path("short"), "abc").unwrap();
-    fs::set_permissions(path("short"), fs::Permissions::from_mode(0o600)).unwrap();
+    let digits = "0".repeat(64);
+    for (name, text, mode) in
+        [("open", &*digits, 0o644), ("group", &digits, 0o640), ("short", "abc", 0o600), ("bad", "z", 0o600)]
+    {
+        fs::write(path(name), text).unwrap();
+        fs::set_permissions(path(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
     assert!(Command::new(gputune()).args(["cluster", "token"]).arg(path("token")).status().unwrap().success());
+    assert!(!Command::new(gputune()).args(["cluster", "token"]).arg(path("token")).status().unwrap().success());
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     for (listen, token, code, said, cure) in [
         (address.as_str(), "token", 2, "cannot listen on", "choose another port"),
         ("host.invalid:1", "token", 2, "`host.invalid:1` is no address to listen on", "HOST:PORT"),
         ("127.0.0.1:0", "open", 2, "other users may read the token file open (mode 0644)", "chmod 600"),
+        ("127.0.0.1:0", "group", 2, "other users may read the token file group (mode 0640)", "chmod 600"),
+        ("127.0.0.1:0", "bad", 2, "it has other characters", "gputune cluster token"),
         ("127.0.0.1:0", "short", 2, "64 hexadecimal digits are one, and it has 3", "gputune cluster token"),
         ("127.0.0.1:0", "none", 2, "cannot read the token file none", "gputune cluster token"),
     ] {

@@ -97,8 +97,9 @@ fn the_hook_reads_the_experiment_and_what_it_sets() {
     let log = fs::read_to_string(folder.path().join("logs/0001.log")).unwrap();
     let mut lines = log.lines();
     let file: serde_json::Value = serde_json::from_str(lines.next().unwrap()).unwrap();
-    assert_eq!(file["experiment"]["mode"], "replay");
-    assert_eq!(file["experiment"]["set"]["dataloader.batch_size"], 64);
+    let set = serde_json::json!({ "dataloader.batch_size": 64, "env.OMP_NUM_THREADS": 3 });
+    assert_eq!((&file["experiment"]["mode"], &file["experiment"]["set"]), (&"replay".into(), &set));
+    assert_eq!((&file["experiment"]["batches"], &file["experiment"]["seconds"]), (&8.into(), &2.5.into()));
     assert_eq!(lines.next(), Some("threads 3"));
 
     // A setting that was not applied gives no measurement.

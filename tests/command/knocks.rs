@@ -359,6 +359,7 @@ fn what_a_killed_gputune_and_its_killed_supervisor_left_is_swept_by_the_next() {
     // Files of another program are never touched.
     let other = search.folder.path().join("gputune-others");
     fs::create_dir(&other).unwrap();
+    fs::write(other.join("owner"), "").unwrap();
     fs::write(other.join("notes.txt"), "mine").unwrap();
     fs::write(&spec, text.replace(&shared, "print:nothing").replace("60s", "2s")).unwrap();
     let output = search.command().env("TMPDIR", search.folder.path()).arg("--fresh").output().unwrap();

@@ -37,11 +37,12 @@ fn hello(rank: u32, ranks: u32) -> String {
 fn variables_and_arguments_need_no_adapter() {
     let search = Search::of(&[], "");
     let child = support::child();
-    let script =
-        "echo \"$OMP_NUM_THREADS|$PYTORCH_CUDA_ALLOC_CONF|$PYTORCH_ALLOC_CONF|$*\"; exec \"$CHILD\" steps:400:1:1000";
+    let script = "echo \"$OMP_NUM_THREADS|$PYTORCH_CUDA_ALLOC_CONF|$PYTORCH_ALLOC_CONF\"; \
+                  echo \"$NCCL_MIN_CTAS|$NCCL_MAX_CTAS|$*\"; exec \"$CHILD\" steps:400:1:1000";
     let space = "[space]\nthreads = { values = [3], apply = \"env.OMP_NUM_THREADS\" }\n\
                  memory = { values = [\"expandable-segments\"], apply = \"torch.allocator\" }\n\
-                 big_batch = { values = [64], apply = \"arg\" }\n\
+                 channels = { values = [8], apply = \"nccl.channels\" }\n\
+                 scale = { values = [0.5], apply = \"arg\" }\n\
                  amp = { values = [true], apply = \"arg\" }\n\
                  quiet = { values = [false], apply = \"arg\" }\n\
                  absent = { values = [1], when = \"threads > 3\", apply = \"arg\" }\n";
@@ -51,10 +52,10 @@ fn variables_and_arguments_need_no_adapter() {
     fs::write(search.folder.path().join("spec.toml"), text).unwrap();
     let output = search.run();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert_eq!(log(&search), "3|expandable_segments:True|expandable_segments:True|--big_batch 64 --amp\n");
+    assert_eq!(log(&search), "3|expandable_segments:True|expandable_segments:True\n8|8|--scale 0.5 --amp\n");
     let command = search.best()["command"].as_str().unwrap().to_owned();
     assert!(search.best()["applied"].is_null());
-    assert!(command.contains("OMP_NUM_THREADS=3") && command.ends_with("--big_batch 64 --amp"), "{command}");
+    assert!(command.contains("OMP_NUM_THREADS=3") && command.ends_with("--scale 0.5 --amp"), "{command}");
 }
 
 #[test]

@@ -203,34 +203,6 @@ mod tests {
     }
 
     #[test]
-    fn variables_and_arguments_follow_the_settings() {
-        let rows = [
-            ("threads", "env.OMP_NUM_THREADS", Some(Value::Int(4))),
-            ("memory", "torch.allocator", Some("expandable-segments".into())),
-            ("amp", "arg", Some(true.into())),
-            ("lr", "arg", Some(Value::Float(0.5))),
-            ("debug", "arg", Some(false.into())),
-            ("gone", "env.GONE", None),
-            ("channels", "nccl.channels", Some(Value::Int(8))),
-            ("workers", "dataloader.num_workers", Some(Value::Int(2))),
-        ];
-        let apply = apply(&rows.iter().map(|(parameter, target, _)| (*parameter, *target)).collect::<Vec<_>>());
-        let settings: Settings = rows.iter().filter_map(|(name, _, value)| Some((*name, value.clone()?))).collect();
-        let environment = apply.environment(&settings);
-        let expected = [
-            ("OMP_NUM_THREADS", "4"),
-            ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
-            ("PYTORCH_ALLOC_CONF", "expandable_segments:True"),
-            ("NCCL_MIN_CTAS", "8"),
-            ("NCCL_MAX_CTAS", "8"),
-        ];
-        assert_eq!(environment, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        assert_eq!(apply.arguments(&settings, |_| false), ["--amp", "--lr", "0.5"]);
-        let by_hook: Vec<&str> = apply.by_hook(&settings).map(|(applied, _)| applied.parameter.as_str()).collect();
-        assert_eq!(by_hook, ["workers"]);
-    }
-
-    #[test]
     fn a_value_that_a_target_does_not_take_is_told() {
         let apply = apply(&[("micro", "dataloader.batch_size")]);
         assert_eq!(apply.refusal(&settings(&[("micro", Value::Int(8))])), None);

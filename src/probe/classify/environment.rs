@@ -182,13 +182,9 @@ mod tests {
         }
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let quoted =
-            lines(&format!("  File \"t.py\", line 2\n    server = HTTPServer((\"127.0.0.1\", {port}), Handler)"));
-        let in_use = "OSError: [Errno 98] Address already in use";
-        assert!(with_holder(in_use.to_owned(), &quoted).ends_with(&format!("listens on port {port}")));
-        assert_eq!(with_holder("database is locked".to_owned(), &quoted), "database is locked");
-        drop(listener);
-        assert_eq!(with_holder(in_use.to_owned(), &quoted), in_use);
+        let quoted = lines(&format!("    server = HTTPServer((\"127.0.0.1\", {port}), Handler)"));
+        let named = with_holder("OSError: [Errno 98] Address already in use".to_owned(), &quoted);
+        assert!(named.ends_with(&format!("listens on port {port}")), "{named}");
     }
 
     #[test]
@@ -207,17 +203,7 @@ mod tests {
             let found = asked_for_input(reason, &lines(&output), Question::default());
             assert_eq!(found.as_deref(), expected, "{output}");
         }
-    }
-
-    #[test]
-    fn the_line_that_asks_is_named() {
-        let at = |reason: &str, place, has_trained| {
-            asked_for_input(reason, &lines("Name: "), Question { place: Some(place), has_trained })
-        };
-        let named = "the script asks for input at train.py:3, and a probe has none";
-        assert_eq!(at("no step after 10 s", "train.py:3", false).as_deref(), Some(named));
-        assert_eq!(at("no step after 10 s", "train.py:3", true), None);
-        assert_eq!(at("EOFError", "train.py:3", true).as_deref(), Some(named));
-        assert_eq!(at("x", "", false).as_deref(), Some("the script asks for input, and a probe has none"));
+        let trained = Question { place: Some("train.py:3"), has_trained: true };
+        assert_eq!(asked_for_input("no step after 10 s", &[], trained), None);
     }
 }

@@ -233,118 +233,13 @@ mod tests {
     }
 
     #[test]
-    fn progress_bars_and_warnings_at_exit_are_noise() {
-        assert!(is_noise(" 45%|####5     | 9/20 [00:01<00:01,  9.10it/s]"));
-        assert!(is_noise("resource_tracker.py:254: UserWarning: resource_tracker: There appear to be 6 leaked"));
-        assert!(is_noise("  "));
-        assert!(!is_noise("ValueError: 45% is too much"));
-    }
-
-    const TRACE: &str = "Traceback (most recent call last):\n";
-
-    fn of(text: &str) -> Vec<Exception> {
-        exceptions(&text.lines().map(str::to_owned).collect::<Vec<_>>())
-    }
-
-    #[test]
-    fn the_exception_is_the_first_line_below_the_frames() {
-        let found = of(&format!(
-            "{TRACE}  File \"a.py\", line 1, in <module>\n    f()\nRuntimeError: Error(s) in loading:\n\tMissing key\n\
-             \x2010%|# | 1/10 [00:01<?]\n"
-        ));
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[0].text, "RuntimeError: Error(s) in loading:");
-    }
-
-    #[test]
-    fn of_a_chain_the_last_counts_and_ignored_ones_do_not() {
-        let found = of(&format!(
-            "{TRACE}  File \"a.py\", line 1\nKeyError: 'x'\n\n\
-             During handling of the above exception, another exception occurred:\n\n\
-             {TRACE}  File \"a.py\", line 3\nValueError: bad\n\
-             Exception ignored in: <function f>\n{TRACE}  File \"b.py\"\nTypeError: x\n"
-        ));
-        assert_eq!(fatal(&found, None).unwrap().text, "ValueError: bad");
-    }
-
-    #[test]
-    fn a_workers_exception_is_its_own_and_names_it() {
-        let found = of(&format!(
-            "{TRACE}  File \"t.py\", line 1\nValueError: Caught ValueError in DataLoader worker process 3.\n\
-             Original {TRACE}  File \"d.py\", line 10\nValueError: bad image\n"
-        ));
-        let fatal = fatal(&found, None).unwrap();
-        assert_eq!((fatal.text.as_str(), fatal.worker), ("ValueError: bad image", Some(3)));
-    }
-
-    #[test]
     fn tracebacks_of_ranks_that_are_printed_at_the_same_time_are_told_apart() {
-        let found = of("[rank1]: Traceback (most recent call last):\n[rank0]: Traceback (most recent call last):\n\
-                        [rank1]:   File \"a.py\", line 1\n[rank0]:   File \"a.py\", line 2\n\
-                        [rank0]: RuntimeError: Connection closed by peer\n[rank1]: ValueError: bad\n");
+        let text = "[rank1]: Traceback (most recent call last):\n[rank0]: Traceback (most recent call last):\n\
+                    [rank1]:   File \"a.py\", line 1\n[rank0]:   File \"a.py\", line 2\n\
+                    [rank0]: RuntimeError: Connection closed by peer\n[rank1]: ValueError: bad\n";
+        let found = exceptions(&text.lines().map(str::to_owned).collect::<Vec<_>>());
         assert_eq!(fatal(&found, Some(1)).unwrap().text, "ValueError: bad");
         assert_eq!(fatal(&found, Some(0)).unwrap().text, "RuntimeError: Connection closed by peer");
         assert_eq!(fatal(&found, Some(2)), None);
-    }
-
-    const LACK: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.";
-
-    fn has_lack(text: &str, ranks: u32) -> bool {
-        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        deciding(&lines, ranks).iter().any(|line| line.contains(LACK))
-    }
-
-    fn traceback(text: &str) -> String {
-        format!("Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\n{text}\n")
-    }
-
-    #[test]
-    fn what_was_caught_is_not_what_ended_it() {
-        let caught = traceback(LACK);
-        assert!(has_lack(&caught, 0), "it ended it");
-        assert!(!has_lack(&format!("{caught}trying half\n{}", traceback("KeyError: 'x'")), 0));
-        let handling = "\nDuring handling of the above exception, another exception occurred:\n\n";
-        assert!(!has_lack(&format!("{caught}{handling}{}", traceback("KeyError: 'x'")), 1));
-        assert!(!has_lack(&format!("{LACK}; trying half\n{}", traceback("KeyError: 'x'")), 0));
-        assert!(!has_lack(&format!("{LACK}\nValueError: no picture\n"), 0), "without tracebacks");
-        assert!(has_lack(&format!("{LACK}\ntidying up\n"), 0));
-        assert!(has_lack(&format!("{LACK}\nRuntimeError: CUDA error: device-side assert triggered\n"), 0));
-    }
-
-    #[test]
-    fn what_caused_it_counts() {
-        let cause = "\nThe above exception was the direct cause of the following exception:\n\n";
-        let text = format!("{}{cause}{}", traceback(LACK), traceback("RuntimeError: training failed"));
-        assert!(has_lack(&text, 0));
-        let message = traceback(&format!("BackendCompilerFailed: backend='inductor' raised:\n{LACK}"));
-        assert!(has_lack(&message, 0), "it is in the message");
-        let ignored = format!("{}Exception ignored in: <function f>\n{}", traceback(LACK), traceback("TypeError: x"));
-        assert!(has_lack(&ignored, 0));
-        for follows in [
-            "RuntimeError: DataLoader worker (pid(s) 71) exited unexpectedly",
-            "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:2251, unhandled cuda error",
-        ] {
-            assert!(has_lack(&format!("{LACK}\n{}", traceback(follows)), 0), "{follows}");
-        }
-    }
-
-    #[test]
-    fn of_several_ranks_the_first_word_counts() {
-        let other = format!("{}{}", traceback(LACK), traceback("ValueError: collective aborted"));
-        assert!(has_lack(&other, 2) && !has_lack(&other, 1));
-        let prefixed = format!(
-            "[rank1]: {LACK}\n[rank0]: Traceback (most recent call last):\n[rank0]:   File \"a\"\n[rank0]: E: x\n"
-        );
-        assert!(has_lack(&prefixed, 0));
-    }
-
-    #[test]
-    fn the_first_failure_is_read_and_not_those_that_follow_from_it() {
-        let text = "el.py FAILED\n---\nFailures:\n[1]:\n  rank      : 0 (local_rank: 0)\n  exitcode  : -15 (pid: 7)\n---\n\
-                    Root Cause (first observed failure):\n[0]:\n  time      : 2026-11-21_11:56:30\n  host      : localhost\n\
-                    \x20 rank      : 1 (local_rank: 1)\n  exitcode  : -9 (pid: 8)  (SIGKILL)\n  error_file: <N/A>\n";
-        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        assert_eq!(root_cause(&lines), Some(RootCause { rank: 1, ending: Ending::Signalled(9) }));
-        assert_eq!(root_cause(&lines[..6]), None);
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::super::gpu_watch::GpuWatch;
 use super::super::{Job, ProbeError, Prober};
-use super::statistics::{Levels, fewest_rounds};
+use super::statistics::{FEWEST_ROUNDS, Levels};
 use super::{Block, Duel, DuelEnd, DuelProgress, DuelWatch, Duelled, Side, Stage, Way};
 use crate::machine::{GpuState, nvml::Visible};
 use crate::model::{Estimate, Outcome, Progress};
@@ -98,7 +98,7 @@ impl<'d, 'w> Bout<'d, 'w> {
 
     /// Returns true if there are enough rounds for a result, in case that the training is over and no block can follow.
     pub(in crate::probe) fn has_enough(&self) -> bool {
-        self.levels().rounds() >= fewest_rounds(self.duel.jobs.len())
+        self.levels().rounds() >= FEWEST_ROUNDS
     }
 
     /// Returns true if every side has a block.

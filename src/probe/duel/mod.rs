@@ -269,11 +269,6 @@ impl Duelled {
         self.levels.ratio(of, to)
     }
 
-    /// Returns the relative standard error of each side's speed against the other sides. `None` before two rounds are complete.
-    pub fn error(&self) -> Option<f64> {
-        self.levels.error()
-    }
-
     /// Returns the faster of the first two sides, if the interval of their ratio excludes 1.
     pub fn faster(&self) -> Option<Side> {
         let ratio = self.ratio(Side::A, Side::B)?;

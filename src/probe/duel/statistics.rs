@@ -11,17 +11,13 @@
 
 use super::{Block, Side, Way};
 use crate::model::Estimate;
-use crate::probe::stats::{NORMAL_95, mean, student_quantile};
+use crate::probe::stats::{mean, student_quantile};
 
-/// Returns the minimum number of rounds before a narrow interval may end a duel of `sides` sides.
+/// The minimum number of rounds before a narrow interval may end a duel.
 ///
-/// These rounds leave at least three degrees of freedom for the duel's [error](Levels::error). With fewer rounds, t
-/// intervals are too often narrow by chance. Also, a burst of another program that lasts a few seconds may be in all
-/// rounds or in none.
-pub(in crate::probe) fn fewest_rounds(sides: usize) -> usize {
-    const DEGREES: usize = 3;
-    1 + DEGREES.div_ceil(sides.saturating_sub(1).max(1))
-}
+/// With fewer rounds, t intervals are too often narrow by chance. Also, a burst of another program that lasts a few
+/// seconds may be in all rounds or in none.
+pub(super) const FEWEST_ROUNDS: usize = 4;
 
 /// The error probability at each end of a 95% interval.
 const TAIL: f64 = 0.025;
@@ -60,7 +56,8 @@ impl Levels {
 
     /// Returns the speedup of one side over another, with its 95% interval if there are two rounds.
     pub(in crate::probe) fn ratio(&self, of: Side, to: Side) -> Option<Estimate> {
-        interval(&self.differences(|round| round[of.place()] - round[to.place()]), self.tail)
+        let logs: Vec<f64> = self.rounds.iter().map(|round| round[of.place()] - round[to.place()]).collect();
+        interval(&logs, self.tail)
     }
 
     /// Returns the rate of a side over its blocks in complete rounds, with its 95% interval if there are two rounds.
@@ -72,34 +69,8 @@ impl Levels {
         interval(&influences(&own.collect::<Vec<_>>()), TAIL)
     }
 
-    /// Returns the relative standard error of a side's speed against the other sides. The squares of two sides' errors
-    /// add up to the square of their difference's error. The error is scaled by Student's t, so that 1.96 errors are
-    /// half of a 95% interval even with few rounds.
-    ///
-    /// The mean of its side and the mean of its round are subtracted from each number. The remainder is the machine's
-    /// noise during the blocks. That noise affects all sides. So all sides share one variance, with degrees of freedom
-    /// from each side. This is a two-way layout without repetition, as in Scheffé, "The Analysis of Variance", 1959,
-    /// chapter 4.
-    pub(in crate::probe) fn error(&self) -> Option<f64> {
-        let (rounds, sides) = (self.rounds.len(), self.rounds.first()?.len());
-        let degrees = (rounds - 1) * (sides - 1);
-        if degrees == 0 {
-            return None;
-        }
-        let of_rounds: Vec<f64> = self.rounds.iter().filter_map(|round| mean(round)).collect();
-        let all = mean(&of_rounds)?;
-        let of_side = |side: usize| mean(&self.differences(|round| round[side]));
-        let of_sides = (0..sides).map(of_side).collect::<Option<Vec<f64>>>()?;
-        let left = self.rounds.iter().zip(&of_rounds).flat_map(|(round, of_round)| {
-            round.iter().zip(&of_sides).map(move |(value, of_side)| value - of_round - of_side + all)
-        });
-        let squares: f64 = left.map(|value| value * value).sum();
-        let (free, rounds) = (degrees as f64, rounds as f64);
-        Some(student_quantile(degrees, self.tail) / NORMAL_95 * (squares / free / rounds).sqrt())
-    }
-
     /// Returns these levels, with the wider intervals of an early end, if the duel may end now. Returns `None` if the
-    /// number of rounds is not one of the [looks], or if the interval of a ratio of two sides is not narrow enough.
+    /// number of rounds is not one of the [looks], or if the first side's ratio to another side is not precise enough.
     ///
     /// If an interval is checked often, it is more often narrow by chance, and then misses the truth. So an early end
     /// uses a repeated confidence interval (Jennison and Turnbull, "Interim analyses: the repeated confidence interval
@@ -107,19 +78,15 @@ impl Levels {
     /// uses an interval of 97.5%. Then at least 93% of intervals cover the truth for any requested width, as the
     /// simulation below shows.
     pub(in crate::probe) fn precise(&self, half_width: f64, rounds: u32) -> Option<Self> {
-        let sides = self.rounds.first().map_or(0, Vec::len);
-        let looks: Vec<usize> = looks(fewest_rounds(sides), rounds as usize).collect();
+        let looks: Vec<usize> = looks(rounds as usize).collect();
         if !looks.contains(&self.rounds.len()) {
             return None;
         }
         let early = Self { rounds: self.rounds.clone(), tail: TAIL / looks.len().max(2) as f64 };
-        let of_two = NORMAL_95 * std::f64::consts::SQRT_2 * early.error()?;
-        // Half of the interval from exp(-x) to exp(x).
-        (of_two.sinh() <= half_width).then_some(early)
-    }
-
-    fn differences(&self, difference: impl Fn(&[f64]) -> f64) -> Vec<f64> {
-        self.rounds.iter().map(|round| difference(round)).collect()
+        let sides = self.rounds.first().map_or(0, Vec::len);
+        let half = |side| early.ratio(Side::A, side)?.relative_half_width();
+        let is_narrow = Side::first(sides).skip(1).all(|side| half(side).is_some_and(|half| half <= half_width));
+        is_narrow.then_some(early)
     }
 }
 
@@ -149,8 +116,9 @@ fn influences(rates: &[(f64, f64)]) -> Vec<f64> {
 
 /// Returns the numbers of rounds, before the last of `rounds`, at which the duel checks for an early end. Each number is 1.5 times
 /// the previous number, so there are few looks for any number of rounds.
-fn looks(fewest: usize, rounds: usize) -> impl Iterator<Item = usize> {
-    std::iter::successors(Some(fewest), |&look| Some((look * 3).div_ceil(2))).take_while(move |look| *look < rounds)
+fn looks(rounds: usize) -> impl Iterator<Item = usize> {
+    let looks = std::iter::successors(Some(FEWEST_ROUNDS), |&look| Some((look * 3).div_ceil(2)));
+    looks.take_while(move |look| *look < rounds)
 }
 
 /// Returns the ratio from the logarithms of the rounds' ratios. The share `tail` lies beyond each end of its interval.
@@ -230,71 +198,34 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_interval_counts_only_at_a_look_and_of_all_sides() {
+    fn a_narrow_interval_counts_only_at_a_look() {
         let is_precise = |logs: &[f64]| levels(logs).precise(0.02, ROUNDS).is_some();
-        assert_eq!([2, 3, 4, 9].map(fewest_rounds), [4, 3, 2, 2]);
         assert!(!is_precise(&[0.1; 3]));
         assert!(is_precise(&[0.1; 4]));
         assert!(!is_precise(&[0.1; 5]), "it is not looked then");
         assert!(!is_precise(&[0.1, 0.2, 0.1, 0.2]));
-        assert_eq!(looks(4, 40).collect::<Vec<_>>(), [4, 6, 9, 14, 21, 32]);
-        assert_eq!(looks(2, 24).collect::<Vec<_>>(), [2, 3, 5, 8, 12, 18]);
-        let third = Levels::of_rounds([0.1, 0.2, 0.1, 0.2].map(|log| vec![0.0, 0.0, log]).to_vec());
-        assert!(third.precise(0.02, ROUNDS).is_none());
+        assert_eq!(looks(40).collect::<Vec<_>>(), [4, 6, 9, 14, 21, 32]);
     }
 
+    /// The differences of the rounds scatter by 3%.
     #[test]
-    fn two_errors_add_up_to_that_of_a_difference() {
-        let levels = levels(&[0.01, 0.03, 0.02, 0.05]);
-        let of_sides = levels.error().unwrap() * std::f64::consts::SQRT_2;
-        let ratio = levels.ratio(Side::A, Side::B).unwrap();
-        let half = (ratio.high.unwrap() / ratio.value).ln();
-        assert!((of_sides - half / NORMAL_95).abs() < 1e-12, "{of_sides}");
-        assert_eq!(Levels::of_rounds(Vec::new()).error(), None);
-    }
-
-    /// Counts in how many of a thousand cases the interval of the first two sides' ratio covers 1, the truth.
-    fn covered(random: &mut Random, mut one: impl FnMut(&mut Random) -> Levels) -> usize {
-        let mut covers = || {
-            let levels = one(random);
-            let ratio = levels.ratio(Side::A, Side::B).unwrap().value.ln();
-            ratio.abs() <= NORMAL_95 * std::f64::consts::SQRT_2 * levels.error().unwrap()
-        };
-        (0..1000).filter(|_| covers()).count()
-    }
-
-    /// Returns a round of `sides` equally fast sides, whose blocks scatter by 2%.
-    fn round(sides: usize, random: &mut Random) -> Vec<f64> {
-        let level = 0.1 * random.normal();
-        (0..sides).map(|_| level + 0.02 * random.normal()).collect()
-    }
-
-    #[test]
-    fn the_error_covers_the_truth_however_many_sides_there_are() {
-        let mut random = Random(5);
-        for (sides, rounds) in [(2, 4), (3, 4), (5, 2), (4, 3)] {
-            let whole = |random: &mut Random| Levels::of_rounds((0..rounds).map(|_| round(sides, random)).collect());
-            let covered = covered(&mut random, whole);
-            assert!((930..=970).contains(&covered), "{sides} sides, {rounds} rounds: {covered} of 1000");
-        }
-    }
-
-    #[test]
-    fn ended_early_the_error_covers_the_truth_whatever_width_was_asked_for() {
+    fn ended_early_the_interval_covers_the_truth_whatever_width_was_asked_for() {
         let mut random = Random(6);
-        for (sides, half_width) in [(3, 0.03), (4, 0.03), (4, 0.05), (4, 0.08), (5, 0.05), (5, 0.1)] {
-            let covered = covered(&mut random, |random| {
-                let mut levels = Levels::of_rounds(Vec::new());
-                loop {
-                    levels.rounds.push(round(sides, random));
-                    match levels.precise(half_width, ROUNDS) {
-                        Some(early) => return early,
-                        None if levels.rounds() >= ROUNDS as usize => return levels,
-                        None => {}
+        for half_width in [0.02, 0.03, 0.05, 0.08] {
+            let mut covers = || {
+                let mut levels = levels(&[]);
+                let ended = loop {
+                    levels.rounds.push(vec![0.03 * random.normal(), 0.0]);
+                    let early = levels.precise(half_width, ROUNDS);
+                    if early.is_some() || levels.rounds() >= ROUNDS as usize {
+                        break early.unwrap_or(levels);
                     }
-                }
-            });
-            assert!(covered >= 930, "{sides} sides, +-{half_width}: {covered} of 1000");
+                };
+                let ratio = ended.ratio(Side::A, Side::B).unwrap();
+                ratio.low.unwrap() <= 1.0 && 1.0 <= ratio.high.unwrap()
+            };
+            let covered = (0..1000).filter(|_| covers()).count();
+            assert!(covered >= 930, "+-{half_width}: {covered} of 1000");
         }
     }
 

@@ -190,49 +190,23 @@ mod tests {
         (reporter.obeying().unwrap(), BufReader::new(probe))
     }
 
-    fn heard(probe: &mut BufReader<UnixStream>) -> Event {
-        read_line(probe).unwrap().unwrap()
-    }
-
     fn order(probe: &BufReader<UnixStream>, order: &Order) {
         send(&mut probe.get_ref(), order).unwrap();
     }
 
-    /// Calls `obey` until it returns `Break`, for at most two minutes.
-    fn obey(reporter: &mut Reporter) -> ControlFlow<()> {
-        let begin = Instant::now();
-        while begin.elapsed() < Duration::from_secs(120) {
-            if reporter.obey().unwrap().is_break() {
-                return ControlFlow::Break(());
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
-        ControlFlow::Continue(())
-    }
-
     #[test]
-    fn a_step_waits_until_it_is_to_go_on_and_ends_when_it_is_to_stop() {
+    fn a_step_refuses_other_settings_and_says_bye() {
         let (mut reporter, mut probe) = connected();
-        reporter.hello("test").unwrap();
-        assert!(matches!(heard(&mut probe), Event::Hello { orders: true, version: 2, .. }));
-        assert_eq!(reporter.obey().unwrap(), ControlFlow::Continue(()), "nothing was ordered");
-        order(&probe, &Order::Hold);
-        let step = thread::spawn(move || {
-            let ended = obey(&mut reporter);
-            (reporter, ended)
-        });
-        assert_eq!(heard(&mut probe), Event::Held);
         let (config, apply) = (Default::default(), BTreeMap::new());
         order(&probe, &Order::Configure { segment: 2, config, apply });
-        assert!(matches!(heard(&mut probe), Event::Configured { segment: 2, refused: Some(_) }));
-        assert!(!step.is_finished(), "it waits");
-        order(&probe, &Order::Go);
         order(&probe, &Order::Stop);
-        let (reporter, ended) = step.join().unwrap();
-        assert!(ended.is_break());
+        let begin = Instant::now();
+        while reporter.obey().unwrap().is_continue() {
+            assert!(begin.elapsed() < Duration::from_secs(120));
+        }
         drop(reporter);
-        assert_eq!(heard(&mut probe), Event::Bye);
-        assert_eq!(probe.read_line(&mut String::new()).unwrap(), 0, "the connection is closed");
+        let events: [Event; 2] = [(); 2].map(|()| read_line(&mut probe).unwrap().unwrap());
+        assert!(matches!(events, [Event::Configured { segment: 2, refused: Some(_) }, Event::Bye]), "{events:?}");
     }
 
     #[test]

@@ -133,29 +133,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_what_was_written_and_nobody_else_may_read_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("token");
-        let token = Token::fresh().unwrap();
-        assert!(token != Token::fresh().unwrap());
-        token.write(&path).unwrap();
-        assert!(token.write(&path).is_err(), "there is one");
-        assert_eq!(Token::read(&path).unwrap(), token);
-        for mode in [0o640, 0o604, 0o644, 0o660] {
-            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            let error = Token::read(&path).unwrap_err();
-            assert!(error.to_string().contains(&format!("(mode 0{mode:o})")), "{error}");
-            assert!(error.hint().contains("chmod 600"));
-        }
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        for (text, said) in [("", "it has 0"), (&"z".repeat(64), "other characters")] {
-            fs::write(&path, text).unwrap();
-            let error = Token::read(&path).unwrap_err();
-            assert!(error.to_string().contains(said), "{error}");
-        }
-    }
-
-    #[test]
     fn every_digit_counts() {
         let token = Token::fresh().unwrap();
         assert!(token.is_shown_by(&token.shown()));
