@@ -61,12 +61,14 @@ pub(super) fn of(
     tell!(is_quiet, "running `{line}` for three steps to see what it uses; its writes are discarded");
     let Some(run) = run(command, Bare::of(&words)?, &limits, is_quiet)? else { return Ok(None) };
     match &run.outcome {
-        _ if run.has_trained => {}
         Outcome::Crashed(failure) if run.has_failed && search_follows => {
             let hint = format!("run `{} < /dev/null`: a probe has no input either", paths::line(&command.words));
-            let message = format!("the command failed before its first training step: {}", failure.reason);
+            let when =
+                if run.has_trained { "after its first training steps" } else { "before its first training step" };
+            let message = format!("the command failed {when}: {}", failure.reason);
             return Err(Failed::impossible(message).last_lines(failure.last_lines.clone()).hint(hint));
         }
+        _ if run.has_trained => {}
         Outcome::Crashed(failure) | Outcome::OutOfMemory { failure, .. } => {
             tell!(is_quiet, "  it ended before its first training step: {}", failure.reason);
         }

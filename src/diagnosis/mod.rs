@@ -29,7 +29,7 @@ pub use exposed::{Exposed, exchange, is_about_exchange};
 pub use lines::{Line, Place, Seat, host_lines, lines, lines_of};
 pub use openings::{Openable, Opening, PARAMETERS, openable};
 pub use plan::{Allowed, Next, experiment, next};
-pub use search::{evidence_of, first_parameters, of_config, opens, out_of_reach};
+pub use search::{evidence_of, of_config, opens, out_of_reach};
 pub use session::{Examined, Note, Session, SessionError};
 pub use verdict::{Diagnosed, SURE, Verdict, diagnose};
 

@@ -1,7 +1,7 @@
-//! Uses a diagnosis in a search: which parameters to vary first, what holds a config back, and what no parameter can shorten.
+//! Uses a diagnosis in a search: what holds a config back, and what no parameter can shorten.
 
 use super::account::{Account, Branch};
-use super::cause::{SURE_ENOUGH, shown_share};
+use super::cause::shown_share;
 use super::evidence::{Around, Evidence};
 use super::openings::openable;
 use super::starvation::WAIT;
@@ -32,24 +32,6 @@ pub fn evidence_of(space: &Space, settings: &Settings, measurement: &Measurement
 /// Returns the diagnosis of a config from one of its probes.
 pub fn of_config(space: &Space, settings: &Settings, measurement: &Measurement, around: Around) -> Verdict {
     diagnose(&evidence_of(space, settings, measurement, around))
-}
-
-/// Returns the parameters of a space that the bottleneck suggests, the most promising first. The list is empty if the job is healthy,
-/// if the confidence is too low, or if every parameter of the space would be listed.
-pub fn first_parameters(space: &Space, verdict: &Verdict) -> Vec<usize> {
-    let Some(top) = verdict.top().filter(|_| !verdict.is_healthy() && verdict.sureness >= SURE_ENOUGH) else {
-        return Vec::new();
-    };
-    let mut first: Vec<usize> = Vec::new();
-    for openable in top.cause.opens.iter().filter_map(|name| openable(name)) {
-        for (at, parameter) in space.parameters().iter().enumerate() {
-            let plays = openable.role.is_some() && parameter.role() == openable.role;
-            if (plays || parameter.name() == openable.name) && !first.contains(&at) {
-                first.push(at);
-            }
-        }
-    }
-    if first.len() == space.parameters().len() { Vec::new() } else { first }
 }
 
 /// Returns true if a space has a parameter of this name, or with the role of the openable parameter of this name.
@@ -128,17 +110,6 @@ mod tests {
         let batch = Parameter::powers_of_two("batch_size", 8, 64);
         Space::new([batch, Parameter::range("workers", 0, 4, 1), Parameter::values("precision", ["fp32", "bf16"])])
             .unwrap()
-    }
-
-    #[test]
-    fn a_job_that_waits_for_data_opens_its_loader_first() {
-        let space = space();
-        let starved = diagnose(&Job::cpu().workers(0).wait(0.6).evidence());
-        assert_eq!(first_parameters(&space, &starved), [1]);
-        assert!(first_parameters(&space, &diagnose(&Job::cpu().evidence())).is_empty());
-        assert!(first_parameters(&space, &Verdict::default()).is_empty());
-        let loader = Space::new([Parameter::range("workers", 0, 4, 1)]).unwrap();
-        assert!(first_parameters(&loader, &starved).is_empty(), "there is nothing to put off");
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! Decides which parameters are searched, how each reaches the script, and its value today.
 
+use std::path::Path;
+
 use super::argument::{Argument, Kind};
 use super::command::Command;
+use super::constants::Constant;
 use super::knobs::{KNOBS, Knob, Names, Settings};
 use super::preset::{self, Line, Preset};
 use super::seen::Seen;
@@ -267,13 +270,25 @@ impl Planner<'_> {
         self.lines.iter().find(|line| line.name == parameter && line.target().is_some()).cloned()
     }
 
+    /// Returns which constant of the script fixes a parameter, and how gputune could set it.
+    fn fixed_by_a_constant(&self, parameter: &str) -> Option<String> {
+        let today = self.today(parameter).as_deref().and_then(literal_number);
+        let is_it =
+            |constant: &Constant| constant.parameter == parameter && today.is_none_or(|today| today == constant.value);
+        let Constant { name, value, place, .. } = self.found.source.constants(Path::new("")).into_iter().find(is_it)?;
+        let place = place.rsplit('/').next()?;
+        let line = format!("{name} = int(os.environ.get(\"{name}\", {value}))");
+        Some(format!("{place} fixes it; with `{line}` there, gputune can set it"))
+    }
+
     fn add_target(&mut self, knob: &Knob) {
         let Some(line) = self.line(knob.parameter) else { return };
         let Some(target) = line.target().map(str::to_owned) else { return };
         if target.starts_with("dataloader.") && !self.has_loader {
             if self.found.means.gpus > 0 || knob.parameter != "pin_memory" {
-                let why = self.found.seen.map_or_else(|| Seen::without_loader("source"), Seen::why_no_loader_settings);
-                self.close(knob.parameter, &why);
+                let why =
+                    || self.found.seen.map_or_else(|| Seen::without_loader("source"), Seen::why_no_loader_settings);
+                self.close(knob.parameter, &self.fixed_by_a_constant(knob.parameter).unwrap_or_else(why));
             }
             return;
         }

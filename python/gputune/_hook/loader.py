@@ -105,17 +105,28 @@ def _said(loader: Any) -> dict[str, Any]:
     say("loader.dataset", type(loader.dataset).__name__)
     if loader.num_workers > 0:
         say("loader.prefetch_factor", loader.prefetch_factor)
+    has_end = not _is_endless(loader)
     try:
-        say("loader.batches", len(loader))
+        if has_end:
+            say("loader.batches", len(loader))
     except Exception:  # an iterable dataset without a length, or a `__len__` that fails
         pass
     if type(loader.batch_sampler) is BatchSampler:
         say("loader.drop_last", bool(loader.drop_last))
         try:
-            say("loader.samples", len(loader.sampler))
+            if has_end:
+                say("loader.samples", len(loader.sampler))
         except Exception:  # a sampler without a length
             pass
     return said
+
+
+def _is_endless(loader: Any) -> bool:
+    """True if the sampler draws each sample many times, so that its length is no epoch: a round number of times."""
+    try:
+        return len(loader.sampler) > 100 * len(loader.dataset)
+    except Exception:  # without a length
+        return False
 
 
 class Loaders:

@@ -36,13 +36,13 @@ fn logs(evidence: &Evidence) -> bool {
 }
 
 causes! {
-    evaluation (Bottleneck, Any): "outside of training steps: evaluation";
-        about "Training stands still while the model is evaluated.";
+    evaluation (Bottleneck, Any): "outside of training steps: evaluation or sampling";
+        about "Training stands still while the model computes without gradients: it is evaluated, or samples text, images or actions.";
         signature "share of the time after the start";
         thresholds [OUTSIDE];
         cures {
-            "evaluate less often, or on a fixed part of the samples":
-                "only the script decides this; no training setting makes an evaluation shorter";
+            "evaluate or sample less often, or with fewer samples":
+                "only the script decides this; no training setting makes it shorter";
             "give the evaluation's loader larger batches and workers":
                 "evaluation keeps no activations, so a larger batch fits";
         }
@@ -126,7 +126,7 @@ fn strength(leaf: &Leaf) -> Strength {
 }
 
 fn evaluation(evidence: &Evidence) -> Option<Found> {
-    outside(evidence, "evaluation", "evaluation")
+    outside(evidence, "evaluation", "evaluation or sampling")
 }
 
 fn checkpoints(evidence: &Evidence) -> Option<Found> {

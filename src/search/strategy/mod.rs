@@ -47,12 +47,8 @@ pub struct View<'a> {
     pub precision_speeds: Option<&'a BTreeMap<Precision, f64>>,
     /// The lessons from earlier studies, on other devices or with other models.
     pub earlier: &'a [Earlier],
-    /// Parameters to vary before the rest, as the baseline's bottleneck suggests; often empty.
-    pub first: &'a [usize],
     /// The standard deviation between runs of one config, as a share of their mean; zero if unknown.
     pub between_runs: f64,
-    /// True if only the parameters in `first` may differ from the start.
-    is_narrow: bool,
     walls: Walls<'a>,
 }
 
@@ -83,9 +79,7 @@ impl<'a> View<'a> {
             seed: 0,
             precision_speeds: None,
             earlier: &[],
-            first: &[],
             between_runs: 0.0,
-            is_narrow: false,
             walls: Walls::of(space, objective, history),
         }
     }
@@ -114,41 +108,10 @@ impl<'a> View<'a> {
         Some(half.hypot(NORMAL_95 * self.between_runs))
     }
 
-    /// Returns the same view, in which a config is open only if it differs from the start in no parameter except those in `first`.
-    /// Returns `None` after the turns of these parameters, or if no parameter is to vary first.
-    ///
-    /// The turns are few, because a strategy that learns from all parameters soon knows more than a diagnosis.
-    pub fn narrowed(&self) -> Option<Self> {
-        /// The number of turns after the start. A round number.
-        const TURNS: usize = 4;
-        /// These turns are at most one in this many of all probes, but at least one. A round number.
-        const ONE_IN: usize = 4;
-        let searched = self.history.count_searched();
-        let all = searched.saturating_add(self.probes_left as usize);
-        let is_their_turn = searched > 0 && searched <= TURNS.min((all / ONE_IN).max(1));
-        let narrows =
-            self.start.is_some() && !self.first.is_empty() && self.first.len() < self.space.parameters().len();
-        (narrows && is_their_turn && !self.is_narrow).then(|| Self { is_narrow: true, ..self.clone() })
-    }
-
-    /// Returns true if a config differs from the start only in the parameters to vary first. Parameters that are active in only one
-    /// of the two do not count.
-    fn is_near_start(&self, config: &Config) -> bool {
-        let Some(start) = self.start else { return true };
-        let others = (0..self.space.parameters().len()).filter(|at| !self.first.contains(at));
-        others.into_iter().all(|at| match (config.level(at), start.level(at)) {
-            (Some(level), Some(other)) => level == other,
-            _ => true,
-        })
-    }
-
     /// Returns true if a config is worth proposing. Such a config was not probed, is not pending, and is not known to need too much
     /// memory.
     pub fn is_open(&self, config: &Config) -> bool {
-        (!self.is_narrow || self.is_near_start(config))
-            && !self.history.is_settled(config)
-            && !self.pending.contains(config)
-            && !self.is_ruled_out(config)
+        !self.history.is_settled(config) && !self.pending.contains(config) && !self.is_ruled_out(config)
     }
 
     /// Returns true if a config needs at least as much memory as a config that did not fit.
@@ -223,15 +186,6 @@ pub struct Proposal {
 impl From<Config> for Proposal {
     fn from(config: Config) -> Self {
         Self { config, reason: None, gain: None }
-    }
-}
-
-impl Proposal {
-    /// Marks a proposal of a [narrowed](View::narrowed) view. A small gain from these few configs says nothing about the rest.
-    fn among_first(self) -> Self {
-        const WHY: &str = "the baseline's diagnosis comes first";
-        let reason = self.reason.map_or_else(|| WHY.to_owned(), |reason| format!("{reason}; {WHY}"));
-        Self { reason: Some(reason), gain: None, ..self }
     }
 }
 

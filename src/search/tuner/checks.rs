@@ -77,8 +77,8 @@ impl Search<'_, '_> {
             return lack;
         }
         let mismatch = arrival::mismatch(&self.setup.space, &request.settings, &measurement);
-        if let Some(reason) = mismatch.or_else(|| self.implausible(&measurement, request)) {
-            return Outcome::Rejected(Failure::new(reason));
+        if let Some(failure) = mismatch.map(Failure::new).or_else(|| self.implausible(&measurement, request)) {
+            return Outcome::Rejected(failure);
         }
         let full = self.setup.full_precision.of(&request.settings, &self.setup.space);
         match full.filter(|_| has_losses(&measurement)).and_then(|full| self.known_losses(&full)) {
@@ -253,14 +253,31 @@ impl Search<'_, '_> {
         self.setup.baseline() == Some(request.config()) || request.config().is_as_it_is()
     }
 
-    fn implausible(&self, measurement: &Measurement, request: &Request) -> Option<String> {
+    fn implausible(&self, measurement: &Measurement, request: &Request) -> Option<Failure> {
         let is_baseline = self.is_baseline(request);
         let flaw = || measurement.flaw().filter(|_| !is_baseline);
         let exhausted = || {
             let run = measurement.run_seconds(&self.setup.objective).filter(|_| !is_baseline)?;
             Some(format!("{}, before the end of the training", measurement.exhaustion(Some(run), false)?))
         };
-        flaw().or_else(exhausted).or_else(|| self.no_effect(measurement, request.config(), &request.settings))
+        let no_effect = || self.no_effect(measurement, request.config(), &request.settings);
+        flaw().or_else(exhausted).map(Failure::new).or_else(no_effect)
+    }
+
+    /// Rejects the measured configs that set a parameter without effect: they differ from others only in that parameter.
+    pub(super) fn reject_without_effect(&mut self, found: &Trial, on_event: OnEvent<'_>) -> Result<(), TuneError> {
+        let Outcome::Rejected(failure) = &found.outcome else { return Ok(()) };
+        let sets = |trial: &Trial| {
+            let set = self.setup.space.settings(&trial.config);
+            let is_set = |name: &String| set.get(name).is_some_and(|value| !value.is_as_it_is());
+            trial.outcome.measurement().is_some() && failure.closes.iter().any(is_set)
+        };
+        let same: Vec<Trial> =
+            self.trials.history.trials().iter().filter(|trial| sets(trial)).map(|trial| Trial::clone(trial)).collect();
+        for trial in same {
+            self.amend(Trial { outcome: found.outcome.clone(), ..trial }, on_event)?;
+        }
+        Ok(())
     }
 
     /// Returns rejected trials for the best configs whose gain cannot be right, or whose workers do not all deliver data.
@@ -347,7 +364,7 @@ impl Search<'_, '_> {
     ///
     /// This is a proof only for two configs that differ in nothing else that a step's samples could depend on. So both
     /// must have the same derived values, and the same settings except in parameters that are known to need no memory.
-    fn no_effect(&self, measurement: &Measurement, config: &Config, set: &Settings) -> Option<String> {
+    fn no_effect(&self, measurement: &Measurement, config: &Config, set: &Settings) -> Option<Failure> {
         let samples = measurement.timing.samples_per_step?;
         let parameters = self.setup.space.parameters();
         let batch = self.whole_batch()?;
@@ -374,6 +391,10 @@ impl Search<'_, '_> {
         };
         let other = self.trials.history.trials().iter().map(AsRef::as_ref).filter(same_samples).find(differs)?;
         let value = settings_of(other, &self.setup.space).get(name).map(ToString::to_string).unwrap_or_default();
-        Some(format!("`{name}` has no effect: a step takes {samples} samples with {own} as with {value}"))
+        let reason = format!("`{name}` has no effect: a step takes {samples} samples with {own} as with {value}");
+        // Where the unmodified job is the baseline, the parameter can be left out from now on.
+        let is_optional = self.setup.baseline().is_some_and(Config::is_as_it_is);
+        let closes = is_optional.then(|| name.to_owned()).into_iter().collect();
+        Some(Failure { closes, ..Failure::new(reason) })
     }
 }

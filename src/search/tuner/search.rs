@@ -11,8 +11,7 @@ use super::request::Request;
 use super::slots::Slots;
 use super::trials::{Open, Trials, seen};
 use super::{Setup, TuneError};
-use crate::diagnosis;
-use crate::model::{Config, Count, Event, Outcome, Permutation, Purpose, arrival};
+use crate::model::{Config, Count, Event, Outcome, Permutation, Purpose};
 use crate::probe::{Effort, Limits};
 use crate::search::budget::StopReason;
 use crate::search::strategy::{Earlier, Proposal, Strategy, View};
@@ -250,7 +249,6 @@ impl Search<'_, '_> {
 
     fn proposed(&mut self, strategy: &mut dyn Strategy) -> Option<Proposal> {
         let objective = self.setup.objective.scalarised(&self.trials.history, self.setup.seed);
-        let first = self.opened_first();
         self.sees.open.update(&self.setup.space, &self.trials.history);
         let space = self.sees.open.space(&self.setup.space);
         let pending = self.probes.pending();
@@ -268,23 +266,9 @@ impl Search<'_, '_> {
             .with_earlier(self.sees.warm_start);
         view.so_far = &so_far;
         view.precision_speeds = Some(&self.setup.precision_speeds);
-        view.first = &first;
         view.between_runs = BETWEEN_RUNS;
         let proposal = strategy.propose(&view)?;
         Some(Proposal { reason: proposal.reason.map(|reason| objective.with_question(reason)), ..proposal })
-    }
-
-    /// Returns the parameters that the baseline's bottleneck suggests, if the objective is speed. They follow from the first probe
-    /// of the baseline, so a continued search has the same parameters.
-    fn opened_first(&self) -> Vec<usize> {
-        let Some(baseline) = self.setup.baseline().filter(|_| self.setup.objective.is_largest_throughput()) else {
-            return Vec::new();
-        };
-        let Some(measurement) = self.trials.runs_of(baseline).next() else { return Vec::new() };
-        let (space, set) = (&self.setup.space, self.setup.space.settings(baseline));
-        let settings = if baseline.is_as_it_is() { arrival::used(space, &measurement.facts, &set) } else { set };
-        let verdict = diagnosis::of_config(space, &settings, measurement, self.setup.around.clone());
-        diagnosis::first_parameters(space, &verdict)
     }
 
     /// Ends the search if its first three configs fail in the same way: then the configs are not the cause.

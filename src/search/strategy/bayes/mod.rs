@@ -79,34 +79,6 @@ const FIRST_TRIALS: usize = 3;
 
 impl Strategy for Bayes {
     fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
-        if let Some(narrow) = view.narrowed()
-            && let Some(proposal) = self.propose_in(&narrow)
-        {
-            return Some(proposal.among_first());
-        }
-        self.propose_in(view)
-    }
-}
-
-impl Bayes {
-    /// Learns from the earlier studies, unless that was done before.
-    fn learn(&mut self, view: &View<'_>) {
-        let earlier = &view.earlier[..view.earlier.len().min(EarlierStudy::MOST)];
-        let studies =
-            Some((Arc::clone(view.space.identity()), earlier.iter().map(|study| study.id).collect::<Vec<u64>>()));
-        let is_known = self
-            .studies
-            .as_ref()
-            .zip(studies.as_ref())
-            .is_some_and(|((space, known), (other, studies))| Arc::ptr_eq(space, other) && known == studies);
-        if !is_known {
-            self.studies = studies;
-            let lessons = earlier.iter().filter_map(|study| Lesson::of(view.space, view.objective, study));
-            self.lessons = lessons.map(Arc::new).collect();
-        }
-    }
-
-    fn propose_in(&mut self, view: &View<'_>) -> Option<Proposal> {
         let space = view.space.identity();
         if self.listed.as_ref().is_none_or(|(known, _)| !Arc::ptr_eq(known, space)) {
             self.listed = Some((Arc::clone(space), candidates::listed(view.space)));
@@ -153,6 +125,25 @@ impl Bayes {
         }
         let proposal = model.propose(view, &known, candidates, memory.as_ref(), limits);
         proposal.or_else(|| random::propose(view).map(Proposal::from))
+    }
+}
+
+impl Bayes {
+    /// Learns from the earlier studies, unless that was done before.
+    fn learn(&mut self, view: &View<'_>) {
+        let earlier = &view.earlier[..view.earlier.len().min(EarlierStudy::MOST)];
+        let studies =
+            Some((Arc::clone(view.space.identity()), earlier.iter().map(|study| study.id).collect::<Vec<u64>>()));
+        let is_known = self
+            .studies
+            .as_ref()
+            .zip(studies.as_ref())
+            .is_some_and(|((space, known), (other, studies))| Arc::ptr_eq(space, other) && known == studies);
+        if !is_known {
+            self.studies = studies;
+            let lessons = earlier.iter().filter_map(|study| Lesson::of(view.space, view.objective, study));
+            self.lessons = lessons.map(Arc::new).collect();
+        }
     }
 }
 
