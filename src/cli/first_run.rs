@@ -46,7 +46,7 @@ macro_rules! tell {
 /// Runs a command until it has made three training steps. Further runs follow if only a trial shows which option,
 /// variable or entry of a file sets the loader. Returns `None` if the command cannot be started, or if nothing would
 /// protect the user's files. `time` is the time limit of the search, if known; the runs take at most half of it. Fails if
-/// the user stopped the run, or if the command failed before its first training step and a search follows.
+/// the user stopped the run, or if the command failed and a search follows.
 pub(super) fn of(
     command: &Command,
     time: Option<Duration>,
@@ -62,9 +62,12 @@ pub(super) fn of(
     let Some(run) = run(command, Bare::of(&words)?, &limits, is_quiet)? else { return Ok(None) };
     match &run.outcome {
         Outcome::Crashed(failure) if run.has_failed && search_follows => {
-            let hint = format!("run `{} < /dev/null`: a probe has no input either", paths::line(&command.words));
-            let when =
-                if run.has_trained { "after its first training steps" } else { "before its first training step" };
+            let (when, hint) = match run.has_trained {
+                true => ("after its first training steps", format!("see whether `{line}` fails without gputune too")),
+                false => {
+                    ("before its first training step", format!("run `{line} < /dev/null`: a probe has no input either"))
+                }
+            };
             let message = format!("the command failed {when}: {}", failure.reason);
             return Err(Failed::impossible(message).last_lines(failure.last_lines.clone()).hint(hint));
         }

@@ -12,6 +12,10 @@ try:
 except ImportError as missing:
     raise unittest.SkipTest("torch is not installed") from missing
 
+sys.path.insert(0, str(harness.PYTHON))
+
+from gputune._hook import run_length  # noqa: E402
+
 VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 #: The facts that a plain probe reports of a script with a DataLoader.
 FREE = {
@@ -257,6 +261,18 @@ class ShortEpochs(unittest.TestCase):
                 self.assertEqual((result.code, result.errors), (0, []), result.output)
                 self.assertEqual((result.facts["run.steps"], result.facts["run.steps_option"]), (12, name))
                 self.assertNotIn("run.epochs", result.facts)
+
+    def test_variables_of_the_script_tell_the_length(self):
+        rows = [
+            ("EPOCHS = 4\ndef train():\n    epoch = 2\n    return of()\n", (4, None)),
+            ("num_epochs = 4\ndef train(max_iters=900, steps=3):\n    return of()\n", (None, 900)),
+            ("epochs = '4'\nmax_steps = True\ndef train():\n    return of()\n", (None, None)),
+        ]
+        for script, expected in rows:
+            with self.subTest(script):
+                variables = {"of": run_length._of_variables}
+                exec(compile(script + "found = train()", "train.py", "exec"), variables)
+                self.assertEqual(variables["found"], expected)
 
     def test_a_script_that_ends_before_its_first_step_is_heard(self):
         result = run("observe", "epoch_ends.py", stop_after=None, options=("--epochs", "0"))

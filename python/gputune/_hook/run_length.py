@@ -1,4 +1,4 @@
-"""Finds how long the script trains: from its arguments, or from the settings of a trainer."""
+"""Finds how long the script trains: from a trainer's settings, the script's arguments, or its variables."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ _EPOCHS = ("epochs", "num_epochs", "n_epochs", "max_epochs", "nepochs", "epoch",
 _STEPS = ("max_steps", "num_steps", "max_iters", "train_steps", "total_steps", "max_train_steps", "steps", "iters")
 #: Names of arguments for steps that certainly limit the training.
 _LIMITS = ("max_steps", "max_iters", "train_steps", "total_steps", "max_train_steps")
+#: Names of variables, also in capitals. A variable `epoch` or `steps` often counts what was done.
+_VARIABLES = (tuple(name for name in _EPOCHS if name != "epoch"), _LIMITS)
 
 
 class RunLength:
@@ -52,6 +54,8 @@ class RunLength:
             is_limit = steps == _first(self._arguments, _LIMITS)
             if epochs is not None and steps is not None and not is_limit and steps < (self._loaders.batches or 0):
                 steps = None  # fewer than an epoch has: the argument counts other steps, such as those of a sequence
+        if epochs is None and steps is None:
+            epochs, steps = _of_variables()
         if steps is not None:  # steps come first: the epochs may be a default, which the limit on steps overrides
             self._facts.say("run.steps", steps)
             self._facts.say("run.steps_option", self._option(_STEPS, lambda value: value == steps))
@@ -86,6 +90,35 @@ def _first(owner: Any, names: tuple[str, ...]) -> Optional[float]:
         if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
             return float(value)
     return None
+
+
+def _of_variables() -> tuple[Optional[float], Optional[float]]:
+    """The epochs and the steps of the innermost function or module on the stack that has such a variable."""
+    frame: Optional[FrameType] = sys._getframe(1)
+    while frame is not None:
+        known = _variables_of(frame)
+        epochs, steps = (next((known[name] for name in names if name in known), None) for names in _VARIABLES)
+        if epochs is not None or steps is not None:
+            return epochs, steps
+        frame = frame.f_back
+    return None, None
+
+
+def _variables_of(frame: FrameType) -> dict[str, float]:
+    """The numbers above 0 among a frame's variables that say how long a script trains, by their names in lower case.
+
+    Until Python 3.12 the dictionary `f_locals` keeps a function's variables alive, so this clears it.
+    """
+    names = {name for names in _VARIABLES for name in names}
+    is_module = frame.f_code.co_name == "<module>"
+    if not is_module and not any(name.lower() in names for name in frame.f_code.co_varnames):
+        return {}
+    known = frame.f_locals
+    found = ((name.lower(), value) for name, value in known.items() if name.lower() in names)
+    lengths = {name: float(value) for name, value in found if type(value) in (int, float) and value > 0}
+    if not is_module and sys.version_info < (3, 13):
+        known.clear()
+    return lengths
 
 
 def _of_trainer() -> tuple[Optional[float], Optional[float]]:
