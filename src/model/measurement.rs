@@ -106,8 +106,9 @@ pub struct Timing {
     /// Steps excluded from the throughput, by cause: `epoch`, `evaluation`, `checkpoint`, `recompile`, or else `other`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub outliers: BTreeMap<String, Outliers>,
-    /// The rate over whole epochs, as a share of the rate between their ends. The throughput includes it. Absent if fewer than two
-    /// ends of epochs were seen.
+    /// The rate over whole epochs, as a share of the rate between their ends. The throughput includes it. Without the end of an
+    /// epoch: the rate with evaluations between steps, as a share of the rate without them. Absent if fewer than two ends, or
+    /// fewer than four evaluations, were seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch_factor: Option<f64>,
     /// The cost of an epoch's end. Absent if fewer than two ends of epochs were seen, and no experiment measured it.

@@ -84,7 +84,7 @@ impl Measurement {
 
     /// Returns true if a resource grew, and the steps took longer than an epoch.
     pub fn grows_beyond_an_epoch(&self) -> bool {
-        let saw_end = self.timing.epoch_factor.is_some() || self.timing.outliers.contains_key("epoch");
+        let saw_end = self.timing.epoch_end.is_some() || self.timing.outliers.contains_key("epoch");
         let steps = self.account.as_ref().map(|account| account.steps_s);
         let is_longer = || steps.zip(self.epoch_seconds()).is_some_and(|(steps, epoch)| steps > epoch);
         !self.machine.growth.is_empty() && (saw_end || is_longer())
@@ -168,7 +168,7 @@ fn growth_words(growth: &Growth, step_seconds: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Account, Estimate, Fact, MachineUse, MemoryUse, Timing};
+    use crate::model::{Account, EpochEnd, Estimate, Fact, MachineUse, MemoryUse, Timing};
 
     fn with(facts: &[(&str, Fact)]) -> Measurement {
         Measurement { facts: facts.iter().cloned().collect(), ..Measurement::default() }
@@ -243,7 +243,7 @@ mod tests {
         run.account = account(11.0);
         assert!(run.exhaustion(None, false).is_some(), "an epoch takes 10 s");
         run.account = account(9.0);
-        run.timing.epoch_factor = Some(0.9);
+        run.timing.epoch_end = Some(EpochEnd { seconds: 1.0, samples: 1000.0, evaluation_s: None });
         assert!(run.exhaustion(None, false).is_some(), "it grew beyond an epoch");
         let files = Growth { resource: Resource::OpenFiles, per_second: 20.0, left: 964.0 };
         run.machine.growth = vec![files];

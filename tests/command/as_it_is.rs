@@ -90,6 +90,30 @@ fn the_baseline_stays_where_nothing_is_faster_and_what_is_printed_runs_it() {
 }
 
 #[test]
+fn an_option_that_has_no_effect_is_left_out_from_then_on() {
+    let Some(search) = search(
+        &["--samples", "24", "--batch-size", "{batch_size}", "--workers={workers}"],
+        "[space]\nbatch_size = { values = [6, 12, 48] }\nworkers = { values = [0, 2] }\n\
+         [search]\nprobes = 6\nrounds = 0\nas_it_is = true\n",
+    ) else {
+        return;
+    };
+    let output = search.run();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let lines = search.lines();
+    let measured: Vec<String> =
+        lines.iter().filter(|line| line.outcome.measurement().is_some()).map(|line| line.config.line()).collect();
+    assert!(measured.iter().any(|line| line == "workers=0"), "{measured:?}");
+    let named = search.best()["command"].as_str().unwrap().to_owned();
+    assert!(!named.contains("--batch-size"), "{named}");
+    assert!(
+        stderr(&output).contains("`batch_size` has no effect: a step takes 24 samples with"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
 fn a_precision_that_the_script_ignores_is_rejected_with_both_values() {
     let Some(search) = search(
         &["--amp-dtype", "{precision}"],

@@ -12,8 +12,9 @@ parser.add_argument("--workers", type=int, default=2)
 parser.add_argument("--amp-dtype", default="float32")
 parser.add_argument("--amp", action="store_true", help="without it --amp-dtype is ignored")
 parser.add_argument("--clamp", type=int, default=1 << 30, help="the largest batch that it really takes")
+parser.add_argument("--samples", type=int, help="the samples of a step, whatever the other options say")
 options = parser.parse_args()
-batch = min(options.batch_size, options.clamp)
+batch = options.samples or min(options.batch_size, options.clamp)
 precision = options.amp_dtype if options.amp else "fp32"
 print("used", batch, options.workers, precision, flush=True)
 
@@ -25,7 +26,8 @@ def send(**event):
     connection.sendall((json.dumps(event) + "\n").encode())
 
 
-send(event="fact", name="loader.batch_size", value=batch)
+if options.samples is None:
+    send(event="fact", name="loader.batch_size", value=batch)
 send(event="fact", name="loader.workers", value=options.workers)
 send(event="fact", name="precision", value=precision)
 for _ in range(4000):

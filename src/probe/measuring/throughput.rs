@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::model::{EpochEnd, Estimate, Outliers, Timing};
+use crate::model::{EVALUATION, EpochEnd, Estimate, Outliers, Timing};
 use crate::probe::stats::{self, MeanRate, Work};
 
 /// The mark of a step with the end of an epoch. A loader then fills its queue again.
@@ -14,6 +14,9 @@ const COMPILATIONS: [&str; 2] = ["compile", "recompile"];
 
 /// A mark is an exception if at most a quarter of all steps (one in this many) have it: a round number.
 pub(in crate::probe) const RARELY: u64 = 4;
+
+/// Evaluations between steps count once this many were seen, without the end of an epoch: a round number.
+const EVALUATIONS: usize = 4;
 
 /// The cause in [`Timing::outliers`] of isolated slow steps without a mark.
 const OTHER: &str = "other";
@@ -83,9 +86,13 @@ impl Throughput {
         let works: Vec<Work> = steady.iter().map(|&at| observations[at].work).collect();
         let rate = MeanRate::of(&works)?;
         let ends: Vec<usize> = (cut..observations.len()).filter(|&at| observations[at].before.ends_epoch).collect();
-        let over_epochs = over_epochs(observations, &ends, rate.rate);
+        // Without epochs, evaluation may come after each hundredth step.
+        let evaluations: Vec<usize> =
+            (cut..observations.len()).filter(|&at| left_out[at] == Some(EVALUATION)).collect();
+        let has_cycles = ends.is_empty() && evaluations.len() >= EVALUATIONS;
+        let over_epochs = over_epochs(observations, if has_cycles { &evaluations } else { &ends }, rate.rate);
         let epoch_factor = over_epochs.map(|whole| whole.amount / whole.seconds / rate.rate);
-        let epoch_end = over_epochs.map(|whole| {
+        let epoch_end = over_epochs.filter(|_| !has_cycles).map(|whole| {
             let epochs = count((ends.len() - 1) as u64);
             let seconds = (whole.seconds - whole.amount / rate.rate).max(0.0) / epochs;
             let evaluation: f64 = observations[ends[0] + 1..].iter().map(|step| step.before.evaluation).sum();
@@ -104,9 +111,10 @@ impl Throughput {
             None => observations[0].at - observations[0].work.seconds,
         };
         if epoch_factor.is_some() {
-            // Ends of epochs count, so they are not left out.
+            // What counts is not left out.
             left_out.iter_mut().zip(observations).for_each(|(reason, step)| {
-                reason.take_if(|reason| step.before.ends_epoch || *reason == EPOCH);
+                reason
+                    .take_if(|reason| step.before.ends_epoch || *reason == if has_cycles { EVALUATION } else { EPOCH });
             });
         }
         let steps_of = |observations: &[Observation]| observations.iter().map(|step| step.steps).sum::<u64>();
@@ -438,6 +446,18 @@ mod tests {
         assert!((found.timing.epoch_factor.unwrap() - 0.1 / 0.9).abs() < 0.01, "{found:?}");
         assert!((found.timing.step_seconds.unwrap() - 0.01).abs() < 1e-9, "{found:?}");
         assert!(found.timing.outliers.is_empty(), "{found:?}");
+    }
+
+    #[test]
+    fn evaluations_between_steps_count_once_four_were_seen() {
+        let step = |at: u32| if at % 10 == 9 { (0.11, 0.0, Some("evaluation")) } else { (0.01, 0.0, None) };
+        let found = throughput((0..60).map(step));
+        assert_rate(&found, 320.0 / 0.2);
+        assert!((found.timing.epoch_factor.unwrap() - 0.5).abs() < 0.01, "{found:?}");
+        assert!(found.timing.outliers.is_empty() && found.timing.epoch_end.is_none(), "{found:?}");
+        let few = throughput((0..38).map(step));
+        assert_rate(&few, 3200.0);
+        assert_eq!(few.timing.outliers["evaluation"].steps, 3);
     }
 
     /// Ten steps per epoch and 0.4 s of evaluation at its end. The process is held for 20 s in every second epoch.

@@ -146,7 +146,9 @@ impl Study {
         let factor = |measurement: &Measurement| measurement.timing.epoch_factor;
         let (before, now) = (factor(&baseline.measurement), factor(&best.winner.measurement));
         let end = of_best.iter().chain(&runs).find_map(|run| run.timing.epoch_end);
-        let evaluation = end.and_then(|end| Some(end.evaluation_s? / end.seconds)).filter(|share| share.is_finite());
+        let of_end = |end: EpochEnd| Some(end.evaluation_s? / end.seconds).filter(|share| share.is_finite());
+        // Without the end of an epoch, only evaluations between steps count.
+        let evaluation = end.map_or(Some(1.0), of_end);
         let epoch_ends_share = now.map(|now| (1.0 - now).max(0.0));
         let outside = || {
             let mut all = runs.iter().chain(&of_best);

@@ -13,7 +13,7 @@ use super::search::{OnEvent, Search};
 use crate::model::fact::{BY_SPEC, COUNTED_BY};
 use crate::model::{
     Config, Event, Failure, Measurement, Memory, MemoryRole, Numerics, Outcome, Parameter, Purpose, Role, Settings,
-    Trial, arrival,
+    Trial, Value, arrival,
 };
 use crate::probe::Effort;
 use crate::search::journal::settings_of;
@@ -390,11 +390,15 @@ impl Search<'_, '_> {
             trial.outcome.measurement().and_then(|other| other.timing.samples_per_step) == Some(samples)
         };
         let other = self.trials.history.trials().iter().map(AsRef::as_ref).filter(same_samples).find(differs)?;
-        let value = settings_of(other, &self.setup.space).get(name).map(ToString::to_string).unwrap_or_default();
+        let settings = settings_of(other, &self.setup.space);
+        let value = settings.get(name)?;
         let reason = format!("`{name}` has no effect: a step takes {samples} samples with {own} as with {value}");
-        // Where the unmodified job is the baseline, the parameter can be left out from now on.
+        // Where the unmodified job is the baseline, the parameter can be left out from now on. A dataset may have fewer samples
+        // than both batches, though.
         let is_optional = self.setup.baseline().is_some_and(Config::is_as_it_is);
-        let closes = is_optional.then(|| name.to_owned()).into_iter().collect();
+        let is_larger = |value: &Value| value.as_f64().is_some_and(|value| samples > value);
+        let closes = is_optional && (is_larger(own) || is_larger(value));
+        let closes = closes.then(|| name.to_owned()).into_iter().collect();
         Some(Failure { closes, ..Failure::new(reason) })
     }
 }
