@@ -36,6 +36,8 @@ def use_one_gpu() -> Optional[str]:
     os.environ.pop(ONLY, None)
     if uuids:
         os.environ["CUDA_VISIBLE_DEVICES"] = chosen or ""
+    else:
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # it would also hide the stand-in of a dry run
     if chosen:
         os.environ[ONLY] = chosen
     return chosen

@@ -383,7 +383,7 @@ impl Search<'_, '_> {
             let settings = settings_of(trial, &self.setup.space);
             let is_derived_alike = |name: &str| settings.get(name) == set.get(name);
             // The settings that an unmodified job reports count as its settings.
-            settings.get(name).is_some_and(|value| value != own)
+            settings.get(name).is_some_and(|value| value != own && !value.is_as_it_is())
                 && self.setup.space.derived().iter().all(|derived| is_derived_alike(derived.name()))
         };
         let same_samples = |trial: &&Trial| {
