@@ -75,7 +75,7 @@ pub struct Plan {
     pub closed: Vec<(String, String)>,
     /// Further notes.
     pub notes: Vec<String>,
-    /// The expression for `samples_per_step`, if no loader counts samples.
+    /// The expression for `samples_per_step`, if nothing counts samples.
     pub samples_per_step: Option<String>,
     /// The line that makes the training loader: `train.py:12`.
     pub loader: Option<String>,

@@ -176,10 +176,13 @@ impl Seen {
         self.today(parameter)?.parse().ok()
     }
 
-    /// Returns true if the hook counted the samples of a step, by a loader or by the input of the model. Only a count shows that an
-    /// option changes the batch.
-    pub(super) fn counts_samples(&self) -> bool {
-        self.has_trained && self.notes.samples.is_some()
+    /// Returns true if the hook counted the samples of a step without a loader: as many as these batches have with the
+    /// batch size of `today`, if it has one. Only a count shows whether an option changes the batch.
+    pub(super) fn counts_samples(&self, today: Option<&str>, batches: i64) -> bool {
+        let today = today.and_then(|today| today.parse::<i64>().ok()).filter(|&today| today > 0);
+        let is_keras = self.keras_backend().is_some();
+        let is_it = |samples: i64| is_keras || today.is_none_or(|today| today.saturating_mul(batches) == samples);
+        self.has_trained && self.notes.samples.is_some_and(is_it)
     }
 
     /// Returns the number that the training used. Without a loader that has a batch size, the batch size is the samples of a step.

@@ -92,19 +92,17 @@ pub(super) fn in_file(name: &str, definition: String, about: String, file: &str,
 
 /// Sets the samples of a step, if the adapter counts steps but no samples.
 fn count_samples(plan: &mut Plan, found: &Found<'_>, entries: &[Entry]) {
-    let is_in_file = |planned: &Planned| planned.name == "batch_size" && matches!(planned.way, Way::File(_));
-    let has_loader = found.seen.and_then(Seen::has_loader).unwrap_or(true);
-    let is_counted = has_loader || found.seen.is_some_and(Seen::counts_samples);
-    if is_counted
-        || found.preset.adapter.is_none()
-        || plan.samples_per_step.is_some()
-        || !plan.parameters.iter().any(is_in_file)
-    {
-        return;
-    }
+    let is_in_file = |planned: &&Planned| planned.name == "batch_size" && matches!(planned.way, Way::File(_));
+    let Some(planned) = plan.parameters.iter().find(is_in_file) else { return };
     let is_it = |entry: &&Entry| Knob::named(&entry.key).is_some_and(|knob| knob.parameter == "grad_accumulation");
     let pieces = entries.iter().find(is_it).map_or(1, |entry| entry.value.max(1));
     let batches = pieces.saturating_mul(i64::try_from(found.command.ranks()).unwrap_or(1));
+    let has_loader = found.seen.and_then(Seen::has_loader).unwrap_or(true);
+    let is_counted =
+        has_loader || found.seen.is_some_and(|seen| seen.counts_samples(planned.today.as_deref(), batches));
+    if is_counted || found.preset.adapter.is_none() || plan.samples_per_step.is_some() {
+        return;
+    }
     plan.samples_per_step = Some(today::samples_of(batches));
 }
 

@@ -166,13 +166,14 @@ impl Planner<'_> {
             Way::Target(target) => target.starts_with("env."),
             Way::File(_) | Way::Config => false,
         };
-        let mut all = self.plan.parameters.iter();
-        let is_searched = all.any(|planned| planned.name == "batch_size" && is_known(&planned.way));
-        let is_counted = self.has_loader || self.found.seen.is_some_and(Seen::counts_samples);
-        if is_counted || !is_searched || self.found.preset.adapter.is_none() {
+        let Some(planned) = self.planned("batch_size").filter(|planned| is_known(&planned.way)) else { return };
+        let batches = self.batches_of_a_step();
+        let is_counted = self.has_loader
+            || self.found.seen.is_some_and(|seen| seen.counts_samples(planned.today.as_deref(), batches));
+        if is_counted || self.found.preset.adapter.is_none() {
             return;
         }
-        let samples = samples_of(self.batches_of_a_step());
+        let samples = samples_of(batches);
         let calls = if self.planned("steps_per_execution").is_some() { " * steps_per_execution" } else { "" };
         self.plan.samples_per_step = Some(samples + calls);
     }

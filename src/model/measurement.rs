@@ -106,14 +106,17 @@ pub struct Timing {
     /// Steps excluded from the throughput, by cause: `epoch`, `evaluation`, `checkpoint`, `recompile`, or else `other`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub outliers: BTreeMap<String, Outliers>,
-    /// The rate over whole epochs, as a share of the rate between their ends. The throughput includes it. Without the end of an
-    /// epoch: the rate with evaluations between steps, as a share of the rate without them. Absent if fewer than two ends, or
-    /// fewer than four evaluations, were seen.
+    /// The rate over whole epochs, as a share of the rate between their ends. The throughput includes it. Absent if fewer than two
+    /// ends of epochs were seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch_factor: Option<f64>,
     /// The cost of an epoch's end. Absent if fewer than two ends of epochs were seen, and no experiment measured it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch_end: Option<EpochEnd>,
+    /// The cost of an evaluation between steps, and the samples from one to the next. The throughput excludes it. Absent if fewer
+    /// than four were seen, or the end of an epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evaluation: Option<EpochEnd>,
     /// The time of a step at the end of the measured time, as a multiple of its time at the start, if steps change steadily.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trend: Option<f64>,

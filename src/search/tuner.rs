@@ -429,8 +429,8 @@ setters! {
     /// Sets how many times as fast as in fp32 the device multiplies matrices in each precision
     /// ([`Ceilings::relative_speeds`](crate::machine::Ceilings::relative_speeds)); the first proposals depend on it.
     precision_speeds(speeds: BTreeMap<Precision, f64>) => setup.precision_speeds;
-    /// Sets the known facts about the machine; the default is its CPUs. They are used to [diagnose](crate::diagnosis) the baseline,
-    /// which decides which parameters vary first.
+    /// Sets the known facts about the machine; the default is its CPUs. They are used to [diagnose](crate::diagnosis) the baseline
+    /// and the best config.
     around(around: Around) => setup.around;
     /// Stops the search, with everything found until then, as soon as the flag is set.
     stop_flag(stop: Arc<AtomicBool>) => setup.stop;

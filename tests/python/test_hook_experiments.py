@@ -265,8 +265,8 @@ class ShortEpochs(unittest.TestCase):
     def test_variables_of_the_script_tell_the_length(self):
         rows = [
             ("EPOCHS = 4\ndef train():\n    epoch = 2\n    return of()\n", (4, None)),
-            ("num_epochs = 4\ndef train(max_iters=900, steps=3):\n    return of()\n", (None, 900)),
-            ("epochs = '4'\nmax_steps = True\ndef train():\n    return of()\n", (None, None)),
+            ("MAX_ITERS = 900\nsteps = 3\ndef train(n_epochs=2):\n    return of()\n", (None, 900)),
+            ("epochs = '4'\nmax_steps = True\ntotal_steps = 7\ndef train():\n    return of()\n", (None, None)),
         ]
         for script, expected in rows:
             with self.subTest(script):

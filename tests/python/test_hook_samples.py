@@ -307,6 +307,9 @@ class Shapes(unittest.TestCase):
             for module in calls:
                 shapes.add_input(module, [batch], {})
             self.assertEqual(shapes.of_step(None, None, len(calls)), expected)
+        shapes.add_input(actor, [torch.zeros(5, 4)], {})
+        shapes.add_input(critic, [batch], {})
+        self.assertIsNone(shapes.of_step(None, None, 2))
 
 
 if __name__ == "__main__":

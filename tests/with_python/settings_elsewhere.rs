@@ -90,7 +90,7 @@ const CASES: &[Case] = &[
                assert layers == '16'\n",
         rest: LOOP,
         file: None,
-        spec: &["apply = \"env.PER_STEP\"", "batch_size = 16"],
+        spec: &["apply = \"env.PER_STEP\""],
     },
     Case {
         code: "import os, torch\nsize = int(os.getenv('BATCH_SIZE') or 16)\nint(os.environ.get('BATCH_SIZE', '16'))\n",
@@ -131,6 +131,7 @@ fn settings_are_found_and_set_wherever_they_are() {
         for words in *spec {
             assert!(text.contains(words), "{words}: {code}{text}{}", stderr(&output));
         }
+        assert!(!text.contains("samples_per_step"), "the hook counts them: {code}{text}");
         let probe = gputune(&["probe", "gputune.toml", "--json", "--quiet", "--set", "batch_size=32"]);
         assert_eq!(samples(&probe.stdout), Some(32.0), "{code}{}{}", stderr(&probe), stdout(&probe));
         if let Some((name, text)) = file {

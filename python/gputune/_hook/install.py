@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
+from gputune import _client
 from gputune._client import Reporter
 from gputune._hook import applying, experiment, imports, observer
 from gputune._hook.by_hand import ByHand
@@ -77,7 +78,7 @@ def _install_checks(hook: Hook, probe: dict[str, Any]) -> None:
         FIRST.watch_loaders(DataLoader)
         hook.steps.checks.append(FIRST.note_trainer)
         hook.steps.checks.append(lambda: FIRST.note("sized", hook.loaders.is_sized))
-        hook.steps.checks.append(lambda: FIRST.note("samples", hook.steps.samples.of_last_step))
+        hook.steps.checks.append(lambda: _note_samples(hook))
     if asked is not None and asked.mode == experiment.TRACE:
         Tracing(hook, folder).install()
     Schedules(hook).install()
@@ -138,3 +139,8 @@ def _seed(seed: Any) -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(seed % 2**32)
+
+
+def _note_samples(hook: Hook) -> None:
+    """Notes the samples of the first step, unless the script reports its steps itself."""
+    FIRST.note("samples", None if _client.user_steps else hook.steps.samples.of_last_step)

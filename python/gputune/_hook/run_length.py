@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from types import FrameType
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Iterable, Optional
 
 from gputune._client import Reporter, at_exit, rank_and_ranks
 from gputune._hook.parts import Hook
@@ -16,8 +16,11 @@ _EPOCHS = ("epochs", "num_epochs", "n_epochs", "max_epochs", "nepochs", "epoch",
 _STEPS = ("max_steps", "num_steps", "max_iters", "train_steps", "total_steps", "max_train_steps", "steps", "iters")
 #: Names of arguments for steps that certainly limit the training.
 _LIMITS = ("max_steps", "max_iters", "train_steps", "total_steps", "max_train_steps")
-#: Names of variables, also in capitals. A variable `epoch` or `steps` often counts what was done.
-_VARIABLES = (tuple(name for name in _EPOCHS if name != "epoch"), _LIMITS)
+#: Names of variables, also in capitals: epochs, then steps. A variable `epoch` or `total_steps` often counts what was done.
+_VARIABLES = (
+    tuple(name for name in _EPOCHS if name != "epoch"),
+    tuple(name for name in _LIMITS if name.startswith("max_")),
+)
 
 
 class RunLength:
@@ -93,32 +96,30 @@ def _first(owner: Any, names: tuple[str, ...]) -> Optional[float]:
 
 
 def _of_variables() -> tuple[Optional[float], Optional[float]]:
-    """The epochs and the steps of the innermost function or module on the stack that has such a variable."""
+    """The epochs and the steps by variables of the outermost function or module on the stack that has one."""
+    found: tuple[Optional[float], Optional[float]] = (None, None)
     frame: Optional[FrameType] = sys._getframe(1)
     while frame is not None:
-        known = _variables_of(frame)
-        epochs, steps = (next((known[name] for name in names if name in known), None) for names in _VARIABLES)
-        if epochs is not None or steps is not None:
-            return epochs, steps
+        # Before Python 3.13, reading the variables of a function changes what its `locals()` returned.
+        is_module = frame.f_code.co_name == "<module>"
+        if is_module or sys.version_info >= (3, 13):
+            found = _lengths(frame.f_globals if is_module else frame.f_locals) or found
         frame = frame.f_back
-    return None, None
+    return found
 
 
-def _variables_of(frame: FrameType) -> dict[str, float]:
-    """The numbers above 0 among a frame's variables that say how long a script trains, by their names in lower case.
+def _lengths(variables: Any) -> Optional[tuple[Optional[float], Optional[float]]]:
+    """The epochs and the steps that some variables state; `None` without either."""
+    try:
+        known = {name.lower(): value for name, value in list(variables.items()) if isinstance(name, str)}
+    except Exception:  # a mapping of the script's own
+        return None
+    epochs, steps = (_first_number(known.get(name) for name in names) for names in _VARIABLES)
+    return None if epochs is None and steps is None else (epochs, steps)
 
-    Until Python 3.12 the dictionary `f_locals` keeps a function's variables alive, so this clears it.
-    """
-    names = {name for names in _VARIABLES for name in names}
-    is_module = frame.f_code.co_name == "<module>"
-    if not is_module and not any(name.lower() in names for name in frame.f_code.co_varnames):
-        return {}
-    known = frame.f_locals
-    found = ((name.lower(), value) for name, value in known.items() if name.lower() in names)
-    lengths = {name: float(value) for name, value in found if type(value) in (int, float) and value > 0}
-    if not is_module and sys.version_info < (3, 13):
-        known.clear()
-    return lengths
+
+def _first_number(values: Iterable[Any]) -> Optional[float]:
+    return next((float(value) for value in values if type(value) in (int, float) and value > 0), None)
 
 
 def _of_trainer() -> tuple[Optional[float], Optional[float]]:

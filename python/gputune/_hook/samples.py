@@ -171,12 +171,14 @@ class Samples:
         """Counts the samples in a call of a training module.
 
         A step may give the same samples to several modules, such as an actor and a critic. So only the calls of the
-        step's first module count.
+        step's first module count. If another module gets another number, the number is not clear.
         """
         counted = None if self._counted is None else self._counted()
         if counted is None:
             self._counted = weakref.ref(module)
         elif counted is not module:
+            if samples_in_call(args, kwargs) != self._last:
+                self.inputs = None
             return
         if self._look is None:
             self._look = look_at((args, kwargs))

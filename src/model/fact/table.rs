@@ -101,7 +101,7 @@ facts! {
     FREE Number "loader.batches" "batches": "batches of an epoch; absent where the loader does not say";
     FREE Number "loader.samples" "samples":
         "samples of an epoch in this process; absent where the sampler does not say";
-    FREE Number "run.epochs" "epochs": "epochs of the whole training, by the script's arguments or its trainer";
+    FREE Number "run.epochs" "epochs": "epochs of the whole training, by the script's trainer, arguments or variables";
     FREE Text "run.epochs_option" "": "the option of the script that sets its epochs, such as `--epochs`";
     FREE Number "run.steps" "steps": "steps of the whole training, if the script limits them";
     FREE Text "run.steps_option" "": "the option of the script that limits its steps, such as `--max-steps`";

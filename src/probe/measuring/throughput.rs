@@ -15,7 +15,7 @@ const COMPILATIONS: [&str; 2] = ["compile", "recompile"];
 /// A mark is an exception if at most a quarter of all steps (one in this many) have it: a round number.
 pub(in crate::probe) const RARELY: u64 = 4;
 
-/// Evaluations between steps count once this many were seen, without the end of an epoch: a round number.
+/// The fewest evaluations between steps whose cost is known, if no epoch ended: a round number.
 const EVALUATIONS: usize = 4;
 
 /// The cause in [`Timing::outliers`] of isolated slow steps without a mark.
@@ -86,19 +86,11 @@ impl Throughput {
         let works: Vec<Work> = steady.iter().map(|&at| observations[at].work).collect();
         let rate = MeanRate::of(&works)?;
         let ends: Vec<usize> = (cut..observations.len()).filter(|&at| observations[at].before.ends_epoch).collect();
-        // Without epochs, evaluation may come after each hundredth step.
+        let (epoch_factor, epoch_end) = cost(observations, &ends, rate.rate).unzip();
         let evaluations: Vec<usize> =
             (cut..observations.len()).filter(|&at| left_out[at] == Some(EVALUATION)).collect();
-        let has_cycles = ends.is_empty() && evaluations.len() >= EVALUATIONS;
-        let over_epochs = over_epochs(observations, if has_cycles { &evaluations } else { &ends }, rate.rate);
-        let epoch_factor = over_epochs.map(|whole| whole.amount / whole.seconds / rate.rate);
-        let epoch_end = over_epochs.filter(|_| !has_cycles).map(|whole| {
-            let epochs = count((ends.len() - 1) as u64);
-            let seconds = (whole.seconds - whole.amount / rate.rate).max(0.0) / epochs;
-            let evaluation: f64 = observations[ends[0] + 1..].iter().map(|step| step.before.evaluation).sum();
-            let evaluation_s = Some(evaluation / epochs).filter(|seconds| *seconds > 0.0);
-            EpochEnd { seconds, evaluation_s, samples: whole.amount / epochs }
-        });
+        let is_known = ends.is_empty() && evaluations.len() >= EVALUATIONS;
+        let evaluation = cost(observations, &evaluations, rate.rate).map(|(_, cost)| cost).filter(|_| is_known);
         let scale = epoch_factor.unwrap_or(1.0);
         let estimate = match rate.interval(0.95) {
             Some((low, high)) => Estimate::interval(rate.rate * scale, low * scale, high * scale),
@@ -111,10 +103,9 @@ impl Throughput {
             None => observations[0].at - observations[0].work.seconds,
         };
         if epoch_factor.is_some() {
-            // What counts is not left out.
+            // Ends of epochs count, so they are not left out.
             left_out.iter_mut().zip(observations).for_each(|(reason, step)| {
-                reason
-                    .take_if(|reason| step.before.ends_epoch || *reason == if has_cycles { EVALUATION } else { EPOCH });
+                reason.take_if(|reason| step.before.ends_epoch || *reason == EPOCH);
             });
         }
         let steps_of = |observations: &[Observation]| observations.iter().map(|step| step.steps).sum::<u64>();
@@ -131,6 +122,7 @@ impl Throughput {
             outliers: outliers(&observations[cut..], &left_out[cut..]),
             epoch_factor,
             epoch_end,
+            evaluation,
             trend: stats::trend(&self::times(observations, &steady)),
             ..Timing::default()
         };
@@ -169,18 +161,23 @@ impl Throughput {
     }
 }
 
-/// Returns the work from the first to the last end of an epoch. Its time includes everything between epochs, but not the time in
-/// which the process was held. A skipped step counts as if it had the rate of the other steps.
-fn over_epochs(observations: &[Observation], ends: &[usize], rate: f64) -> Option<Work> {
+/// Returns the rate from the first to the last of some steps as a share of a rate between them, and what each of these steps costs.
+/// Examples are the ends of epochs. The time includes everything between, but not the time in which the process was held. A
+/// skipped step counts as if it had the rate of the other steps.
+fn cost(observations: &[Observation], ends: &[usize], rate: f64) -> Option<(f64, EpochEnd)> {
     let (&first, &last) = (ends.first()?, ends.last()?);
     let between = &observations[first + 1..=last];
-    let amount: f64 = between.iter().map(|step| step.work.amount).sum();
-    let held: f64 = between.iter().map(|step| step.before.held).sum();
-    let skipped: f64 = between.iter().map(|step| step.before.skipped).sum();
-    let behind_ends: f64 = between.iter().map(|step| step.before.behind_end).sum();
-    let seconds = observations[last].at - observations[first].at - held + skipped / rate;
-    Some(Work { amount: amount + skipped + behind_ends, seconds })
-        .filter(|work| last > first && amount > 0.0 && work.seconds > 0.0)
+    let sum = |of: fn(&Observation) -> f64| between.iter().map(of).sum::<f64>();
+    let (amount, skipped) = (sum(|step| step.work.amount), sum(|step| step.before.skipped));
+    let seconds = observations[last].at - observations[first].at - sum(|step| step.before.held) + skipped / rate;
+    if last == first || amount <= 0.0 || seconds <= 0.0 {
+        return None;
+    }
+    let amount = amount + skipped + sum(|step| step.before.behind_end);
+    let times = count((ends.len() - 1) as u64);
+    let evaluation_s = Some(sum(|step| step.before.evaluation) / times).filter(|seconds| *seconds > 0.0);
+    let each = (seconds - amount / rate).max(0.0) / times;
+    Some((amount / seconds / rate, EpochEnd { seconds: each, evaluation_s, samples: amount / times }))
 }
 
 /// Returns the number of observations up to the end of frequent compilations, or 0. The end is the last compilation at
@@ -449,15 +446,14 @@ mod tests {
     }
 
     #[test]
-    fn evaluations_between_steps_count_once_four_were_seen() {
+    fn what_evaluations_between_steps_cost_is_known_once_four_were_seen() {
         let step = |at: u32| if at % 10 == 9 { (0.11, 0.0, Some("evaluation")) } else { (0.01, 0.0, None) };
         let found = throughput((0..60).map(step));
-        assert_rate(&found, 320.0 / 0.2);
-        assert!((found.timing.epoch_factor.unwrap() - 0.5).abs() < 0.01, "{found:?}");
-        assert!(found.timing.outliers.is_empty() && found.timing.epoch_end.is_none(), "{found:?}");
+        assert_rate(&found, 3200.0);
+        let cost = found.timing.evaluation.unwrap();
+        assert!((cost.seconds - 0.1).abs() < 0.01 && (cost.samples - 320.0).abs() < 1.0, "{cost:?}");
         let few = throughput((0..38).map(step));
-        assert_rate(&few, 3200.0);
-        assert_eq!(few.timing.outliers["evaluation"].steps, 3);
+        assert_eq!((few.timing.evaluation, few.timing.outliers["evaluation"].steps), (None, 3));
     }
 
     /// Ten steps per epoch and 0.4 s of evaluation at its end. The process is held for 20 s in every second epoch.

@@ -2,7 +2,7 @@
 //!
 //! A rate between the ends of epochs says little if evaluation or the restart of a loader takes half of the time. If the end of an
 //! epoch was measured for the baseline, all rates become rates over whole epochs. A config without a measured end gets the end of
-//! the baseline: evaluation and checkpoints rarely depend on the settings.
+//! the baseline: evaluation and checkpoints rarely depend on the settings. Evaluations between steps are treated alike.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::model::fact::LEFT_TRAINING;
 use crate::model::quantity::show_seconds;
 use crate::model::{
     Config, EVALUATION, EpochEnd, Estimate, HANDED_OUT, History, Measurement, Outcome, RunLength, SAMPLES_PER_SECOND,
-    Trial,
+    Timing, Trial,
 };
 
 /// The assumed length of a training with unknown length and without epochs.
@@ -35,16 +35,17 @@ pub struct WholeRun {
     pub baseline_s: f64,
     /// Its time with the winner, in seconds, with the interval of the speedup.
     pub best_s: Estimate,
-    /// How many times faster the steps alone are. Absent if the ends of epochs were not measured.
+    /// How many times faster the steps alone are. Absent if nothing between the steps was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps_speedup: Option<f64>,
-    /// The share of the time that the ends of epochs take with the winner. Absent if they were not measured.
+    /// The share of the time that the ends of epochs, and evaluations between steps, take with the winner. Absent if neither was
+    /// measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch_ends_share: Option<f64>,
     /// The share of the time that evaluation takes with the winner, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evaluation_share: Option<f64>,
-    /// How long, and where, the script did other work than training in a probe, if the ends of epochs were not measured. The times
+    /// How long, and where, the script did other work than training in a probe, if nothing between the steps was measured. The times
     /// exclude this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outside_training: Option<String>,
@@ -52,32 +53,40 @@ pub struct WholeRun {
     pub start_share: f64,
 }
 
-/// Returns the history with rates over whole epochs, if the end of an epoch was measured for any config.
+/// Returns the history with rates over whole epochs, if the end of an epoch was measured for any config. Evaluations between steps
+/// count likewise.
 pub(crate) fn over_whole_epochs(history: History, baseline: Option<&Config>) -> History {
-    let known = |trial: &Trial| trial.outcome.measurement()?.timing.epoch_end;
-    let of_config = |config: &Config| history.of(config).filter_map(known).last();
-    let usual = match baseline {
-        Some(baseline) => of_config(baseline),
-        None => history.trials().iter().find_map(|trial| known(trial)),
-    };
-    let Some(usual) = usual else { return history };
+    type Cost = fn(&Timing) -> Option<EpochEnd>;
+    const COSTS: [Cost; 2] = [|timing| timing.epoch_end, |timing| timing.evaluation];
+    let known = |trial: &Trial, cost: Cost| cost(&trial.outcome.measurement()?.timing);
+    let of_config = |config: &Config, cost| history.of(config).filter_map(|trial| known(trial, cost)).last();
+    let usual = COSTS.map(|cost| match baseline {
+        Some(baseline) => of_config(baseline, cost),
+        None => history.trials().iter().find_map(|trial| known(trial, cost)),
+    });
     let whole = |trial: &Arc<Trial>| {
-        let end = of_config(&trial.config).unwrap_or(usual);
-        match trial.outcome.measurement().and_then(|run| over_whole_epoch(run, end)) {
+        let own =
+            |(cost, usual): (Cost, Option<EpochEnd>)| usual.map(|it| of_config(&trial.config, cost).unwrap_or(it));
+        let costs = COSTS.into_iter().zip(usual).filter_map(own);
+        match trial.outcome.measurement().and_then(|run| over_whole_epoch(run, costs)) {
             Some(run) => Arc::new(Trial { outcome: Outcome::Measured(run), ..Trial::clone(trial) }),
             None => Arc::clone(trial),
         }
     };
+    if usual == [None, None] {
+        return history;
+    }
     history.trials().iter().map(whole).collect()
 }
 
-/// Returns a measurement with its rates over whole epochs; `None` if it already has such rates, or they do not count samples.
-fn over_whole_epoch(measurement: &Measurement, end: EpochEnd) -> Option<Measurement> {
+/// Returns a measurement with its rates over whole epochs, given what comes between its steps. `None` if it already has such rates,
+/// or they do not count samples.
+fn over_whole_epoch(measurement: &Measurement, costs: impl Iterator<Item = EpochEnd>) -> Option<Measurement> {
     let throughput = measurement.throughput.filter(|_| measurement.unit == SAMPLES_PER_SECOND)?;
     if measurement.timing.epoch_factor.is_some() {
         return None;
     }
-    let factor = end.factor(throughput.value);
+    let factor = costs.fold(1.0, |factor, cost| factor * cost.factor(throughput.value * factor));
     let mut whole = measurement.clone();
     whole.throughput = Some(throughput.times(factor));
     whole.timing.epoch_factor = Some(factor);
@@ -146,10 +155,14 @@ impl Study {
         let factor = |measurement: &Measurement| measurement.timing.epoch_factor;
         let (before, now) = (factor(&baseline.measurement), factor(&best.winner.measurement));
         let end = of_best.iter().chain(&runs).find_map(|run| run.timing.epoch_end);
-        let of_end = |end: EpochEnd| Some(end.evaluation_s? / end.seconds).filter(|share| share.is_finite());
-        // Without the end of an epoch, only evaluations between steps count.
-        let evaluation = end.map_or(Some(1.0), of_end);
+        let of_ends = end.and_then(|end| Some(end.evaluation_s? / end.seconds)).filter(|share| share.is_finite());
+        let between = of_best.iter().chain(&runs).find_map(|run| run.timing.evaluation);
+        let between = between.map(|cost| cost.seconds / cost.samples * best.winner.estimate.value);
         let epoch_ends_share = now.map(|now| (1.0 - now).max(0.0));
+        let evaluation_share = epoch_ends_share.filter(|_| of_ends.or(between).is_some()).map(|all| {
+            let between = between.unwrap_or(0.0).min(all);
+            between + (all - between) * of_ends.unwrap_or(0.0).min(1.0)
+        });
         let outside = || {
             let mut all = runs.iter().chain(&of_best);
             let left = || all.clone().find_map(|run| run.facts.text(LEFT_TRAINING)).map(str::to_owned);
@@ -166,7 +179,7 @@ impl Study {
             epoch_ends_share,
             start_share,
             outside_training: now.is_none().then(outside).flatten(),
-            evaluation_share: epoch_ends_share.zip(evaluation).map(|(ends, share)| ends * share.min(1.0)),
+            evaluation_share,
         })
     }
 }
@@ -174,7 +187,7 @@ impl Study {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{InRound, Outliers, Timing};
+    use crate::model::{InRound, Outliers};
 
     #[test]
     fn rates_between_the_ends_of_epochs_become_rates_over_whole_epochs() {
@@ -185,12 +198,15 @@ mod tests {
             ..Measurement::default()
         };
         let end = EpochEnd { seconds: 3.0, samples: 100.0, evaluation_s: None };
-        let whole = over_whole_epoch(&between, end).unwrap();
+        let whole = over_whole_epoch(&between, [end].into_iter()).unwrap();
         assert_eq!(whole.throughput, Some(Estimate::interval(25.0, 22.5, 27.5)));
         assert_eq!(whole.round.as_ref().unwrap().slices, [24.75, 25.25]);
-        assert_eq!(over_whole_epoch(&whole, end), None, "once is enough");
+        assert_eq!(over_whole_epoch(&whole, [end].into_iter()), None, "once is enough");
+        let evaluation = EpochEnd { seconds: 1.0, samples: 25.0, evaluation_s: None };
+        let both = over_whole_epoch(&between, [end, evaluation].into_iter()).unwrap();
+        assert_eq!(both.throughput.unwrap().value, 12.5, "100 samples take 1 s, 3 s at the end, and 4 times 1 s");
         let printed = Measurement { unit: "it/s".to_owned(), ..between };
-        assert_eq!(over_whole_epoch(&printed, end), None);
+        assert_eq!(over_whole_epoch(&printed, [end].into_iter()), None);
     }
 
     #[test]

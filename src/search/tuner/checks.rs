@@ -5,6 +5,7 @@
 //! reason is a remark then.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::TuneError;
@@ -234,6 +235,9 @@ fn has_losses(measurement: &Measurement) -> bool {
     !measurement.is_live && measurement.first_losses.len() >= numerics::FEWEST
 }
 
+/// Part of the reason to reject a config whose batch size provably had no effect.
+const NO_EFFECT: &str = "has no effect: a step takes";
+
 impl Search<'_, '_> {
     /// Returns the lack of memory of a config whose batch did not fit, if the script has caught it and trained with smaller
     /// batches.
@@ -265,17 +269,21 @@ impl Search<'_, '_> {
     }
 
     /// Rejects the measured configs that set a parameter without effect: they differ from others only in that parameter.
-    pub(super) fn reject_without_effect(&mut self, found: &Trial, on_event: OnEvent<'_>) -> Result<(), TuneError> {
-        let Outcome::Rejected(failure) = &found.outcome else { return Ok(()) };
-        let sets = |trial: &Trial| {
-            let set = self.setup.space.settings(&trial.config);
-            let is_set = |name: &String| set.get(name).is_some_and(|value| !value.is_as_it_is());
-            trial.outcome.measurement().is_some() && failure.closes.iter().any(is_set)
+    pub(super) fn reject_without_effect(&mut self, on_event: OnEvent<'_>) -> Result<(), TuneError> {
+        let trials = self.trials.history.trials();
+        let found = |trial: &Arc<Trial>| {
+            let failure = trial.outcome.failure().filter(|failure| failure.reason.contains(NO_EFFECT))?;
+            Some((failure.closes.first()?.clone(), trial.outcome.clone()))
         };
-        let same: Vec<Trial> =
-            self.trials.history.trials().iter().filter(|trial| sets(trial)).map(|trial| Trial::clone(trial)).collect();
-        for trial in same {
-            self.amend(Trial { outcome: found.outcome.clone(), ..trial }, on_event)?;
+        let Some((name, outcome)) = trials.iter().find_map(found) else { return Ok(()) };
+        let sets = |trial: &&Arc<Trial>| {
+            let set = self.setup.space.settings(&trial.config);
+            trial.outcome.measurement().is_some()
+                && self.setup.baseline() != Some(&trial.config)
+                && set.get(&name).is_some_and(|value| !value.is_as_it_is())
+        };
+        for trial in trials.iter().filter(sets).cloned().collect::<Vec<_>>() {
+            self.amend(Trial { outcome: outcome.clone(), ..Trial::clone(&trial) }, on_event)?;
         }
         Ok(())
     }
@@ -386,18 +394,26 @@ impl Search<'_, '_> {
             settings.get(name).is_some_and(|value| value != own && !value.is_as_it_is())
                 && self.setup.space.derived().iter().all(|derived| is_derived_alike(derived.name()))
         };
+        let samples_of = |trial: &Trial| trial.outcome.measurement().map(|run| run.timing.samples_per_step);
+        let batch_of = |run: &Measurement| run.facts.number("loader.batch_size");
         let same_samples = |trial: &&Trial| {
-            trial.outcome.measurement().and_then(|other| other.timing.samples_per_step) == Some(samples)
+            let other = trial.outcome.measurement();
+            let both = other.and_then(batch_of).zip(batch_of(measurement));
+            samples_of(trial) == Some(Some(samples)) && both.is_none_or(|(one, other)| one == other)
         };
         let other = self.trials.history.trials().iter().map(AsRef::as_ref).filter(same_samples).find(differs)?;
         let settings = settings_of(other, &self.setup.space);
         let value = settings.get(name)?;
-        let reason = format!("`{name}` has no effect: a step takes {samples} samples with {own} as with {value}");
-        // Where the unmodified job is the baseline, the parameter can be left out from now on. A dataset may have fewer samples
-        // than both batches, though.
-        let is_optional = self.setup.baseline().is_some_and(Config::is_as_it_is);
-        let is_larger = |value: &Value| value.as_f64().is_some_and(|value| samples > value);
-        let closes = is_optional && (is_larger(own) || is_larger(value));
+        let reason = format!("`{name}` {NO_EFFECT} {samples} samples with {own} as with {value}");
+        // The parameter is left out from now on if the baseline does without it, and if all configs have as many samples, more
+        // than a batch: a dataset may have fewer samples than both batches.
+        let is_optional = self.setup.baseline().is_some_and(|baseline| baseline.level(batch).is_none());
+        let is_always =
+            self.trials.history.trials().iter().filter_map(|trial| samples_of(trial)).all(|it| it == Some(samples));
+        let pieces =
+            f64::from(measurement.ranks.unwrap_or(1)) * measurement.facts.number("accumulation").unwrap_or(1.0);
+        let is_less = |value: &Value| value.as_f64().is_some_and(|value| value * pieces < samples);
+        let closes = is_optional && is_always && (is_less(own) || is_less(value));
         let closes = closes.then(|| name.to_owned()).into_iter().collect();
         Some(Failure { closes, ..Failure::new(reason) })
     }

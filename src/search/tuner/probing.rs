@@ -226,8 +226,8 @@ impl Search<'_, '_> {
                 on_event(Event::Remark { text: &text });
             }
         }
-        self.trials.history.push(trial.clone());
-        self.reject_without_effect(&trial, on_event)
+        self.trials.history.push(trial);
+        self.reject_without_effect(on_event)
     }
 
     pub(super) fn amend(&mut self, trial: Trial, on_event: OnEvent<'_>) -> Result<(), TuneError> {

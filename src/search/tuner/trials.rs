@@ -167,3 +167,29 @@ fn opened(space: &Space, config: &Config) -> Option<Config> {
         levels.map(|(level, parameter)| if parameter.len() == 1 { 0 } else { level.unwrap_or(0) }).collect();
     space.with_levels(&levels)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Estimate, Purpose};
+    use crate::search::tests::{crashed, measured, numbers, trial};
+
+    #[test]
+    fn the_best_is_that_of_all_trials_also_after_one_was_amended() {
+        let (space, objective) = (numbers(0, 99), Objective::default());
+        let mut trials = Trials::new(History::default(), None, 0);
+        let rates = [3.0, 9.0, 9.0, 5.0];
+        for (number, rate) in (1_u32..).zip(rates) {
+            let outcome = measured(Estimate::point(rate));
+            trials.history.push(trial(number, space.config(number.into()).unwrap(), outcome));
+            trials.best(&objective);
+        }
+        let repeated =
+            Trial { purpose: Purpose::Round, ..trial(5, space.config(5).unwrap(), measured(Estimate::point(20.0))) };
+        trials.history.push(repeated);
+        let best = |trials: &mut Trials| trials.best(&objective).map(|(trial, score)| (trial.number, score));
+        assert_eq!(best(&mut trials), Some((2, 9.0)));
+        trials.amend(trial(2, space.config(2).unwrap(), crashed()));
+        assert_eq!(best(&mut trials), Some((3, 9.0)));
+    }
+}
