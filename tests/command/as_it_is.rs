@@ -102,6 +102,8 @@ fn an_option_that_has_no_effect_is_left_out_from_then_on() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let rejected = search.lines().iter().filter(|line| line.outcome.name() == "rejected").count();
     assert!(rejected >= 2, "the config that was measured first is rejected as well: {}", stderr(&output));
+    let measured = search.lines().iter().filter(|line| line.outcome.measurement().is_some()).count();
+    assert!(measured >= 2, "the other parameter is searched: {}", stderr(&output));
     let named = search.best()["command"].as_str().unwrap().to_owned();
     assert!(!named.contains("--batch-size"), "{named}");
     let shown = stderr(&output);

@@ -268,17 +268,19 @@ impl Search<'_, '_> {
         flaw().or_else(exhausted).map(Failure::new).or_else(no_effect)
     }
 
-    /// Rejects the measured configs that set a parameter without effect: they differ from others only in that parameter.
+    /// Rejects the configs that were measured with a parameter before it was found to have no effect: they differ from others only in
+    /// that parameter.
     pub(super) fn reject_without_effect(&mut self, on_event: OnEvent<'_>) -> Result<(), TuneError> {
         let trials = self.trials.history.trials();
         let found = |trial: &Arc<Trial>| {
             let failure = trial.outcome.failure().filter(|failure| failure.reason.contains(NO_EFFECT))?;
-            Some((failure.closes.first()?.clone(), trial.outcome.clone()))
+            Some((trial.number, failure.closes.first()?.clone(), trial.outcome.clone()))
         };
-        let Some((name, outcome)) = trials.iter().find_map(found) else { return Ok(()) };
+        let Some((number, name, outcome)) = trials.iter().find_map(found) else { return Ok(()) };
         let sets = |trial: &&Arc<Trial>| {
             let set = self.setup.space.settings(&trial.config);
-            trial.outcome.measurement().is_some()
+            trial.number < number
+                && trial.outcome.measurement().is_some()
                 && self.setup.baseline() != Some(&trial.config)
                 && set.get(&name).is_some_and(|value| !value.is_as_it_is())
         };
