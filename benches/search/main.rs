@@ -2,7 +2,7 @@
 //! the table's best.
 //!
 //! `cargo bench --bench search -- --tables FOLDER --strategies auto,bayes --python PATH --results benches/results` runs
-//! everything; `benches/search/README.md` says what there is to choose. Without a folder the tables of the tests are taken.
+//! everything; `benches/search/README.md` lists the options. Without a folder, it uses the tables of the tests.
 #![expect(clippy::unwrap_used, reason = "a program of ours alone")]
 
 mod line;
@@ -59,7 +59,7 @@ fn main() {
     let mut sources = asked.from.clone();
     sources.extend(asked.lines.exists().then(|| asked.lines.clone()));
     let mut lines = line::read(&sources);
-    // Of what was run now, no run of an earlier build stands beside it.
+    // For each strategy that ran now, runs of earlier builds are left out.
     let is_now = |line: &Line| plan.methods.iter().all(|method| method.name != line.method) || line.version == version;
     lines.retain(|line| line.budget == asked.probes && line.noise == asked.noise && is_now(line));
     let about = About { command: command_line(), machine: machine(), budget: asked.probes, noise: asked.noise };

@@ -64,7 +64,7 @@ struct Comparison {
     interval: [f64; 2],
 }
 
-/// What a searcher did beside finding.
+/// The failures, repeats and time of a searcher.
 #[derive(Serialize)]
 struct Searcher {
     method: String,
@@ -110,7 +110,7 @@ const GROUPS: &[(&str, &str, Belongs)] = &[
     ("failures", "tables on which configs fail", Recorded::has_failures),
 ];
 
-/// What is gputune's has a name that begins so.
+/// Names of gputune's searchers begin with this.
 const OURS: &str = "gputune-";
 
 /// The one that people use.

@@ -88,11 +88,12 @@ class RunLength:
 
 
 def _first(owner: Any, names: tuple[str, ...]) -> Optional[float]:
-    for name in names:
-        value = getattr(owner, name, None)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
-            return float(value)
-    return None
+    return _first_number(getattr(owner, name, None) for name in names)
+
+
+def _first_number(values: Iterable[Any]) -> Optional[float]:
+    numbers = (value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool))
+    return next((float(number) for number in numbers if number > 0), None)
 
 
 def _of_variables() -> tuple[Optional[float], Optional[float]]:
@@ -116,10 +117,6 @@ def _lengths(variables: Any) -> Optional[tuple[Optional[float], Optional[float]]
         return None
     epochs, steps = (_first_number(known.get(name) for name in names) for names in _VARIABLES)
     return None if epochs is None and steps is None else (epochs, steps)
-
-
-def _first_number(values: Iterable[Any]) -> Optional[float]:
-    return next((float(value) for value in values if type(value) in (int, float) and value > 0), None)
 
 
 def _of_trainer() -> tuple[Optional[float], Optional[float]]:

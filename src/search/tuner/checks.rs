@@ -276,7 +276,9 @@ impl Search<'_, '_> {
             let failure = trial.outcome.failure().filter(|failure| failure.reason.contains(NO_EFFECT))?;
             Some((trial.number, failure.closes.first()?.clone(), trial.outcome.clone()))
         };
-        let Some((number, name, outcome)) = trials.iter().find_map(found) else { return Ok(()) };
+        // The last of them found it; an interrupted search may have rejected only some of the others.
+        let last = trials.iter().filter_map(found).max_by_key(|(number, ..)| *number);
+        let Some((number, name, outcome)) = last else { return Ok(()) };
         let sets = |trial: &&Arc<Trial>| {
             let set = self.setup.space.settings(&trial.config);
             trial.number < number
