@@ -14,12 +14,13 @@ from .results import Report
 
 #: Each way with the mark that its trials have in the journal. The default on a GPU comes first.
 STARTS = {"live": "is_live", "warm": "is_forked", "fresh": ""}
-#: The largest differences of rates and memory from fresh processes.
+#: The largest differences of rates and memory from fresh processes. Fresh processes of a config must agree as closely.
 RATE_SHARE, MEMORY_SHARE, MEMORY_BYTES = 0.05, 0.05, 64 << 20
 #: What a spec without `start` has. On a GPU such a search must be live.
 DEFAULT = "auto"
-KEPT = "configs.json"
-Configs = dict[str, dict[str, float]]
+KEPT = "measured.json"
+#: What a trial measured: its config, the way its process started, the process, the rate and the peak of memory.
+Measured = dict[str, Any]
 
 
 def search(context: Context, report: Report, start: str) -> None:
@@ -38,14 +39,16 @@ def search(context: Context, report: Report, start: str) -> None:
         report.skip("the search", "exit code 0", f"a dry run had no time for it ({seen})")
     else:
         report.judge("the search", "exit code 0", seen, done.code == 0)
-    found = configs(trials, STARTS[start])
+    found = measured(trials, start)
     (folder / KEPT).write_text(json.dumps(found))
-    report.number(configs=found, seconds=done.seconds, outcomes=outcomes)
-    judge_start(context, report, start, found)
+    report.number(measured=found, seconds=done.seconds, outcomes=outcomes)
+    judge_start(context, report, start, by_config(found, start))
     if start == "fresh":
-        for other in STARTS:
-            if other != "fresh":
-                compare(context, report, other, read(context.folder(f"starts/{other}") / KEPT), found)
+        others = [other for other in STARTS if other != "fresh"]
+        # The first process of a live or warm search is a fresh process.
+        everything = found + [each for other in others for each in read(context.folder(f"starts/{other}") / KEPT)]
+        for other in others:
+            compare(context, report, other, everything)
 
 
 def setting_of(start: str, is_dry: bool) -> str:
@@ -53,7 +56,7 @@ def setting_of(start: str, is_dry: bool) -> str:
     return DEFAULT if start == "live" and not is_dry else start
 
 
-def judge_start(context: Context, report: Report, start: str, found: Configs) -> None:
+def judge_start(context: Context, report: Report, start: str, found: dict[str, list[Measured]]) -> None:
     """A search that cannot start probes this way falls back to fresh processes, and prints the reason."""
     expected = f"at least one config is measured {start}"
     if setting_of(start, context.dry) == DEFAULT:
@@ -64,45 +67,105 @@ def judge_start(context: Context, report: Report, start: str, found: Configs) ->
         report.skip("the way to start", expected, f"a dry run on {context.trains_on}: none")
 
 
-def configs(trials: list[dict[str, Any]], mark: str) -> Configs:
-    """The mean rate and the largest peak of each config, of trials with this mark; without one, of trials without any."""
-    marks = [name for name in STARTS.values() if name]
-    grouped: dict[str, list[dict[str, Any]]] = {}
-    for trial in trials:
-        is_kind = trial.get(mark, False) if mark else not any(trial.get(name, False) for name in marks)
-        if trial["outcome"] == "measured" and "throughput" in trial and "round" not in trial and is_kind:
-            grouped.setdefault(json.dumps(trial["config"], sort_keys=True), []).append(trial)
-    return {
-        config: {
-            "rate": statistics.mean(float(trial["throughput"]["value"]) for trial in group),
-            "memory": max(float(trial.get("peak_memory_bytes") or 0) for trial in group),
-        }
-        for config, group in grouped.items()
-    }
-
-
-def compare(context: Context, report: Report, start: str, found: Configs, fresh: Configs) -> None:
-    """A row for the rates and a row for the memory: the config that is furthest from the same config in a fresh process."""
-    both = sorted(set(found) & set(fresh))
-    for what, share, least in (("rate", RATE_SHARE, 0.0), ("memory", MEMORY_SHARE, float(MEMORY_BYTES))):
-        name, expected = f"{what}, {start} against fresh", f"within {share:.0%}"
-        if not both:
-            report.skip(name, expected, f"no config was measured both {start} and fresh")
+def measured(trials: list[dict[str, Any]], search: str) -> list[Measured]:
+    """What each trial of a search measured. A round adds rates of the processes that it compares, and no memory."""
+    made = []
+    for trial in {trial["trial"]: trial for trial in trials}.values():
+        if trial["outcome"] != "measured" or "throughput" not in trial:
             continue
-        apart = {config: found[config][what] - fresh[config][what] for config in both}
-        worst = max(both, key=lambda config: abs(apart[config]) / max(fresh[config][what], 1e-9))
-        change = apart[worst] / max(fresh[worst][what], 1e-9)
-        seen = f"{change:+.1%} of {fresh[worst][what]:.4g} with {worst}, the furthest of {len(both)}"
-        if context.dry:
-            report.tell(name, expected, f"{seen}; a dry run on {context.trains_on}")
-        else:
-            near = all(abs(apart[config]) <= max(share * fresh[config][what], least) for config in both)
-            report.judge(name, expected, seen, near)
+        in_round = trial.get("round")
+        made.append(
+            {
+                "config": json.dumps(trial["config"], sort_keys=True),
+                "start": next((name for name, mark in STARTS.items() if mark and trial.get(mark)), "fresh"),
+                "process": f"{search} {in_round['process'] if in_round else trial['trial']}",
+                "rate": float(trial["throughput"]["value"]),
+                "rates": rates_of(trial),
+                "memory": None if in_round else trial.get("peak_memory_bytes"),
+            }
+        )
+    return made
 
 
-def read(path: Path) -> Configs:
+def rates_of(trial: dict[str, Any]) -> list[float]:
+    """Rates that a trial had at different times: the slices of a round, or the ends of an interval that is too wide."""
+    throughput, slices = trial["throughput"], trial.get("round", {}).get("slices")
+    ends = [throughput.get("low"), throughput.get("high")]
+    if not slices:
+        slices = ends if trial.get("is_unstable") and None not in ends else [throughput["value"]]
+    return [float(rate) for rate in slices]
+
+
+def by_config(everything: list[Measured], start: str) -> dict[str, list[Measured]]:
+    grouped: dict[str, list[Measured]] = {}
+    for each in everything:
+        if each["start"] == start:
+            grouped.setdefault(each["config"], []).append(each)
+    return grouped
+
+
+def compare(context: Context, report: Report, start: str, everything: list[Measured]) -> None:
+    """A row for the rates and a row for the memory: the config that is furthest from the same config in fresh processes."""
+    found, fresh = by_config(everything, start), by_config(everything, "fresh")
+    both = sorted(set(found) & set(fresh))
+    unclear = {config: reason for config in both if (reason := why_unclear(fresh[config]))}
+    steady = {config: (mean(found[config], "rate"), mean(fresh[config], "rate")) for config in both if config not in unclear}
+    left_out = "; ".join(f"not compared: {config}, {reason}" for config, reason in unclear.items())
+    none = left_out or f"no config was measured both {start} and fresh"
+    judge(context, report, f"rate, {start} against fresh", steady, (RATE_SHARE, 0.0), left_out, none)
+    has_memory = [config for config in both if all(any(each["memory"] for each in way[config]) for way in (found, fresh))]
+    peaks = {config: (peak(found[config]), peak(fresh[config])) for config in has_memory}
+    none = f"no config has a peak both {start} and fresh"
+    judge(context, report, f"memory, {start} against fresh", peaks, (MEMORY_SHARE, MEMORY_BYTES), "", none)
+
+
+def judge(
+    context: Context,
+    report: Report,
+    row: str,
+    pairs: dict[str, tuple[float, float]],
+    limits: tuple[float, float],
+    left_out: str,
+    none: str,
+) -> None:
+    """A row of the pair that is furthest apart. Differences may be a share of the fresh value, or an absolute value."""
+    share, least = limits
+    expected = f"within {share:.0%}"
+    if not pairs:
+        report.skip(row, expected, none)
+        return
+    worst = max(pairs, key=lambda config: abs(pairs[config][0] - pairs[config][1]) / max(pairs[config][1], 1e-9))
+    value, fresh = pairs[worst]
+    change = (value - fresh) / max(fresh, 1e-9)
+    seen = f"{change:+.1%} of {fresh:.4g} with {worst}, the furthest of {len(pairs)}" + (f"; {left_out}" if left_out else "")
+    if context.dry:
+        report.tell(row, expected, f"{seen}; a dry run on {context.trains_on}")
+    else:
+        near = all(abs(value - fresh) <= max(share * fresh, least) for value, fresh in pairs.values())
+        report.judge(row, expected, seen, near)
+
+
+def why_unclear(fresh: list[Measured]) -> str:
+    """Why no rate can be compared with these fresh processes of a config; empty if it can."""
+    count = len({each["process"] for each in fresh})
+    if count < 2:
+        return "measured by 1 fresh process"
+    rates = [rate for each in fresh for rate in each["rates"]]
+    spread = (max(rates) - min(rates)) / max(statistics.mean(rates), 1e-9)
+    return f"whose rates in {count} fresh processes are {spread:.1%} apart" if spread > RATE_SHARE else ""
+
+
+def mean(group: list[Measured], what: str) -> float:
+    return statistics.mean(each[what] for each in group)
+
+
+def peak(group: list[Measured]) -> float:
+    return max(float(each["memory"] or 0) for each in group)
+
+
+def read(path: Path) -> list[Measured]:
     try:
         content = json.loads(path.read_text())
-        return content if isinstance(content, dict) else {}
+        return content if isinstance(content, list) else []
     except (OSError, ValueError):
-        return {}
+        return []

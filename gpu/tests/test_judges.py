@@ -91,11 +91,36 @@ class SuitesTest(Reports):
         self.assertIsNone(done.code)
         self.assertNotIn("ERROR", done.stderr)
 
-    def test_classes_are_those_with_tests_of_their_own_or_inherited(self):
+    def test_failures_of_a_process_at_its_limit_have_their_reasons(self):
+        lines = (
+            "import os, signal, unittest",
+            "class A(unittest.TestCase):",
+            "  def test_a(self): self.assertEqual([1, 'memory'], [1])",
+            "  def test_b(self): os.kill(os.getpid(), signal.SIGINT)",  # as at the limit
+            "  def test_c(self): pass",
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "test_x.py").write_text("\n".join(lines))
+            with mock.patch.object(suites, "PYTHON_TESTS", Path(folder)):
+                done = suites.run_unit({}, " ".join(f"test_x.A.test_{name}" for name in "abc"), 120.0)
+        report = self.report()
+        suites.judge_suite(report, "test_x", [Done(None, "", done.stderr, 1.0)])
+        failed, rest = report.rows
+        self.assertEqual(failed.outcome, "failed")
+        self.assertTrue(failed.seen.startswith("1 failed, 0 passed: FAIL: test_a "), failed.seen)
+        self.assertIn("[1, 'memory'] != [1]", failed.stderr)
+        self.assertEqual(rest.seen, "skipped: no time: 0 had ended, and at the limit ran test_x.A.test_b")
+
+    def test_processes_have_the_tests_that_classes_define_or_inherit(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "test_x.py"
             path.write_text("class Base:\n  def test_a(self): ...\nclass Child(Base): ...\nclass Helper:\n  def run(self): ...\n")
-            self.assertEqual(suites.classes(path), ["Base", "Child"])
+            self.assertEqual(suites.units_of(path), ["test_x.Base", "test_x.Child"])
+            names = "abcdef"
+            path.write_text("class Many:\n" + "".join(f"  def test_{name}(self): ...\n" for name in names))
+            parts = [unit.split() for unit in suites.units_of(path)]
+        self.assertEqual([len(part) for part in parts], [3, 3])
+        self.assertEqual(sorted(sum(parts, [])), [f"test_x.Many.test_{name}" for name in names])
 
     def test_what_had_no_time_is_skipped_and_no_pass(self):
         ok = "test_a (test_x.A.test_a) ... ok\n"
@@ -128,13 +153,16 @@ class SuitesTest(Reports):
 class StartsTest(Reports):
     def trials(self, mark, rate, memory, **more):
         made = {"config": {"batch_size": 8}, "outcome": "measured", "throughput": {"value": rate}, "peak_memory_bytes": memory}
-        return [{**made, **({mark: True} if mark else {}), **more}]
+        return [{"trial": 1, **made, **({mark: True} if mark else {}), **more}]
 
-    def test_only_trials_that_were_started_this_way_count(self):
-        trials = self.trials("is_live", 100.0, 7) + self.trials("", 50.0, 5) + self.trials("is_forked", 70.0, 6)
-        trials += self.trials("is_live", 900.0, 9, round={"number": 1})
-        rates = [[config["rate"] for config in starts.configs(trials, mark).values()] for mark in starts.STARTS.values()]
-        self.assertEqual(rates, [[100.0], [70.0], [50.0]])
+    def test_trials_are_told_apart_by_their_start_and_process(self):
+        trials = self.trials("", 50.0, 5) + self.trials("is_live", 100.0, 7, trial=2)
+        trials += self.trials("is_live", 99.0, 9, trial=3, round={"number": 1, "process": 1, "slices": [98.0, 100.0]})
+        trials += self.trials("is_forked", 70.0, 6, trial=4) + self.trials("", 1.0, 1, trial=5, outcome="crashed")
+        trials += trials[:1]  # a journal may repeat a trial
+        found = [(each["start"], each["process"], each["rates"], each["memory"]) for each in starts.measured(trials, "live")]
+        first = [("fresh", "live 1", [50.0], 5), ("live", "live 2", [100.0], 7)]
+        self.assertEqual(found, [*first, ("live", "live 1", [98.0, 100.0], None), ("warm", "live 4", [70.0], 6)])
 
     def search(self, start, mark, dry=False):
         """The setting in the spec of a search, and the outcomes of its rows."""
@@ -155,22 +183,51 @@ class StartsTest(Reports):
         self.assertEqual(self.search("fresh", ""), ("fresh", ["passed", "passed"]))
         self.assertEqual(self.search("live", "", dry=True), ("live", ["passed", "skipped"]))
 
-    def compared(self, rate, memory, dry=False):
-        report, fresh = self.report(), {"a": {"rate": 100.0, "memory": 8e9}}
+    def compared(self, rate, memory, dry=False, fresh=(100.0, 101.0)):
+        """The rows of a live process of this rate beside fresh processes of these rates."""
+        report = self.report()
+        trials = [("live", rate, memory), *(("fresh", each, 8e9) for each in fresh)]
+        everything = [
+            {"config": "a", "start": start, "process": number, "rate": value, "rates": [value], "memory": peak}
+            for number, (start, value, peak) in enumerate(trials)
+        ]
         with tempfile.TemporaryDirectory() as folder:
-            context = Context("gputune", folder, folder, 30.0, dry=dry)
-            starts.compare(context, report, "live", {"a": {"rate": rate, "memory": memory}}, fresh)
-        return [row.outcome for row in report.rows]
+            starts.compare(Context("gputune", folder, folder, 30.0, dry=dry), report, "live", everything)
+        return report.rows
+
+    def outcomes(self, *arguments, **options):
+        return [row.outcome for row in self.compared(*arguments, **options)]
 
     def test_rates_and_memory_are_those_of_fresh_processes(self):
-        self.assertEqual(self.compared(104.0, 8.1e9), ["passed", "passed"])
-        self.assertEqual(self.compared(94.0, 8.1e9), ["failed", "passed"])
-        self.assertEqual(self.compared(100.0, 9e9), ["passed", "failed"])
+        self.assertEqual(self.outcomes(104.0, 8.1e9), ["passed", "passed"])
+        self.assertEqual(self.outcomes(94.0, 8.1e9), ["failed", "passed"])
+        self.assertEqual(self.outcomes(100.0, 9e9), ["passed", "failed"])
         # A dry run says nothing about a GPU.
-        self.assertEqual(self.compared(50.0, 9e9, dry=True), ["told", "told"])
+        self.assertEqual(self.outcomes(50.0, 9e9, dry=True), ["told", "told"])
+        self.assertEqual(self.outcomes(1.0, 1.0, fresh=()), ["skipped", "skipped"])
+
+    def test_rates_are_compared_only_with_fresh_processes_that_agree(self):
+        for fresh, reason in (((100.0, 90.0), "in 2 fresh processes are 10.5% apart"), ((100.0,), "by 1 fresh process")):
+            rate, memory = self.compared(50.0, 8e9, fresh=fresh)
+            self.assertEqual((rate.outcome, memory.outcome), ("skipped", "passed"))
+            self.assertIn(reason, rate.seen)
+
+    def test_the_rates_of_the_first_h100_are_too_noisy_to_compare(self):
+        """One warm probe had -7.2% (gpu/results/h100)."""
+        tf32, bf16 = {"precision": "tf32"}, {"precision": "bf16"}
+        live = self.trials("", 1049.3, 7, config=tf32, is_unstable=True)
+        live[0]["throughput"].update(low=810.7, high=1486.2)
+        warm = self.trials("", 839.1, 7, config=tf32) + self.trials("is_forked", 681.1, 7, trial=2, config=bf16)
+        warm += self.trials("is_forked", 796.0, 7, trial=3, config=tf32, round={"process": 3, "slices": [833.3, 761.5]})
+        fresh = self.trials("", 805.1, 7, config=tf32) + self.trials("", 734.2, 7, trial=2, config=bf16)
+        searches = {"live": live, "warm": warm, "fresh": fresh}
+        everything = [each for name, trials in searches.items() for each in starts.measured(trials, name)]
         report = self.report()
-        starts.compare(None, report, "live", {}, {"a": {"rate": 1.0, "memory": 1.0}})
-        self.assertEqual([row.outcome for row in report.rows], ["skipped", "skipped"])
+        with tempfile.TemporaryDirectory() as folder:
+            starts.compare(Context("gputune", folder, folder, 30.0), report, "warm", everything)
+        self.assertEqual([row.outcome for row in report.rows], ["skipped", "passed"])
+        self.assertIn("in 3 fresh processes are", report.rows[0].seen)
+        self.assertIn("by 1 fresh process", report.rows[0].seen)
 
 
 class MissingTest(Reports):
