@@ -111,8 +111,6 @@ pub(super) struct Lost {
     pub(super) reason: String,
 }
 
-const FORMAT: u32 = 1;
-
 struct Entry {
     config: Settings,
     estimate: Estimate,
@@ -143,7 +141,7 @@ impl Comparison {
         let alone = (alone(study_a, study_b, &shared), self::alone(study_b, study_a, &shared));
         let differences = differences(a, b);
         let change = speedup.map(change);
-        Self { format: FORMAT, goal, a: report_a, b: report_b, speedup, change, configs, lost, alone, differences }
+        Self { format: 1, goal, a: report_a, b: report_b, speedup, change, configs, lost, alone, differences }
     }
 
     /// Returns the reason if B is a regression: B has no best config though A has one, or B's best is worse by more
