@@ -296,7 +296,7 @@ fn lost(measured: &[Entry], other: &Study, failed_in: char, shared: &[String]) -
         if !trials.iter().any(|trial| is_ranked(other, trial))
             && let Some(trial) = trials.last()
         {
-            let reason = super::row::shown_result(&other.objective, trial);
+            let reason = super::row::shown_outcome(&other.objective, &trial.outcome);
             lost.push(Lost { config: entry.config.clone(), failed_in, reason });
         }
     }

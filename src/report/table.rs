@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::care::left_out;
 use super::escape::plain;
 use super::layout::{Column, lay_out};
-use super::row::{UNSTABLE, data_wait, result_name, shown_cell, shown_result, sorted};
+use super::row::{UNSTABLE, data_wait, result_name, shown_cell, shown_outcome, sorted};
 use super::screen::{Screen, Tone, wrap};
 use crate::model::quantity::show_bytes;
 use crate::model::{Config, Judgement, Measurement, Metric, Outcome, Parameter, Trial, metric::together};
@@ -218,7 +218,7 @@ fn reasons(study: &Study, trials: &[&Trial]) -> Vec<String> {
             (_, Some(Judgement::Infeasible { reason, .. })) => ("not feasible", reason),
             (Outcome::Measured(_) | Outcome::Interrupted, _) => continue,
             (outcome, _) => {
-                let whole = shown_result(&study.objective, trial);
+                let whole = shown_outcome(&study.objective, outcome);
                 let name = outcome.name().replace('_', " ");
                 let reason = whole.strip_prefix(&format!("{name}: ")).map(str::to_owned).unwrap_or(whole);
                 (outcome.name(), reason)
