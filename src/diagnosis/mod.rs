@@ -3,7 +3,7 @@
 //!
 //! [`Evidence`] holds the observed probe, the [differential probes](Differential) and facts about the machine. Each
 //! [`Cause`] of the table has a signature that checks the evidence. The causes found are ranked by worth (the possible
-//! speedup) and confidence. [`of`] diagnoses a single measurement; [`Session`] runs the probes. `docs/diagnosis.md`
+//! speedup) and confidence. [`diagnose`] judges the evidence; [`Session`] runs the probes. `docs/diagnosis.md`
 //! describes the method, `docs/causes.md` lists the causes.
 
 mod account;
@@ -29,13 +29,6 @@ pub use exposed::{Exposed, exchange, is_about_exchange};
 pub use lines::{Line, Place, Seat, host_lines, lines, lines_of};
 pub use openings::{Openable, Opening, PARAMETERS, openable};
 pub use plan::{Allowed, Next, experiment, next};
-pub use search::{evidence_of, of_config, opens, out_of_reach};
+pub use search::{evidence_of, opens, out_of_reach};
 pub use session::{Examined, Note, Session, SessionError};
 pub use verdict::{Diagnosed, SURE, Verdict, diagnose};
-
-use crate::model::Measurement;
-
-/// Returns the diagnosis of a single measurement, without differential probes.
-pub fn of(measurement: &Measurement, around: Around) -> Verdict {
-    diagnose(&Evidence::of(measurement, around))
-}

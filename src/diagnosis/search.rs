@@ -5,8 +5,7 @@ use super::cause::shown_share;
 use super::evidence::{Around, Evidence};
 use super::openings::openable;
 use super::starvation::WAIT;
-use super::verdict::{Verdict, diagnose};
-use crate::model::{Fact, Facts, Measurement, Parameter, Settings, Space, Value, arrival};
+use crate::model::{Fact, Measurement, Parameter, Settings, Space, Value, arrival};
 
 /// Returns the evidence of a probe of a config: its measurement, completed by its settings.
 pub fn evidence_of(space: &Space, settings: &Settings, measurement: &Measurement, around: Around) -> Evidence {
@@ -24,14 +23,8 @@ pub fn evidence_of(space: &Space, settings: &Settings, measurement: &Measurement
         Some((fact.to_owned(), value))
     });
     let told = measurement.facts.iter().map(|(name, fact)| (name.to_owned(), fact.clone()));
-    let facts: Facts = told.chain(said).collect();
-    evidence.observed.facts = facts;
+    evidence.observed.facts = told.chain(said).collect();
     evidence
-}
-
-/// Returns the diagnosis of a config from one of its probes.
-pub fn of_config(space: &Space, settings: &Settings, measurement: &Measurement, around: Around) -> Verdict {
-    diagnose(&evidence_of(space, settings, measurement, around))
 }
 
 /// Returns true if a space has a parameter of this name, or with the role of the openable parameter of this name.

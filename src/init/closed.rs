@@ -29,7 +29,7 @@ impl Planner<'_> {
 /// Returns the rank of an argument or a parameter: 0 is the most important.
 fn rank(name: &str) -> usize {
     let plain = Argument::plain(name);
-    let is_precision = PRECISION_SWITCHES.iter().any(|(switch, _)| *switch == plain) || AMP_SWITCHES.has(&plain);
+    let is_precision = PRECISION_SWITCHES.has(&plain) || AMP_SWITCHES.has(&plain);
     let knob = KNOBS.iter().position(|knob| knob.parameter == name || knob.names.has(&plain));
     let parameter = if is_precision { Some("precision") } else { knob.map(|at| KNOBS[at].parameter) };
     let first = FIRST.iter().position(|first| parameter == Some(*first));

@@ -166,13 +166,13 @@ impl Planner<'_> {
 
     /// Adds `--bf16` and `--fp16`; a command may have at most one of them.
     fn add_precision_switches(&mut self, knob: &Knob) -> bool {
-        let mut switches: Vec<(Argument, &str)> = Vec::new();
-        for (name, precision) in PRECISION_SWITCHES {
-            let taken = switches.iter().any(|(_, known)| known == precision);
-            let is_offered = Precision::named(precision).is_some_and(|precision| self.found.means.has(precision));
+        let mut switches: Vec<(Argument, Precision)> = Vec::new();
+        for name in PRECISION_SWITCHES.all() {
+            let Some(precision) = Precision::named(name.trim_start_matches("use-")) else { continue };
+            let taken = switches.iter().any(|(_, known)| *known == precision);
             let argument = self.argument(Names(name)).filter(|argument| !taken && is_flag(argument));
             let Some(argument) = argument else { continue };
-            if is_offered {
+            if self.found.means.has(precision) {
                 switches.push((argument, precision));
             } else if self.plan.words.has(&argument) {
                 return self.leave_amp(&argument);
@@ -186,12 +186,12 @@ impl Planner<'_> {
             let condition = format!("precision == '{precision}'");
             let Some(flag) = self.put_flag(argument, &format!("is_{precision}"), &condition) else { continue };
             if flag.is_on {
-                today = precision;
+                today = precision.name();
             }
             given = if flag.is_on { flag.given } else { given.or(flag.given) };
             derived.extend(flag.derived);
         }
-        let formats: Vec<&str> = switches.iter().map(|(_, precision)| *precision).collect();
+        let formats: Vec<&str> = switches.iter().map(|(_, precision)| precision.name()).collect();
         let spelled: Vec<&str> = switches.iter().map(|(argument, _)| argument.spelled()).collect();
         let today = Today::told(Some(settings::text(today)), given.as_ref());
         self.push(knob.parameter, knob.about, formats_of(&formats), Way::Argument(spelled.join(" and ")), today);

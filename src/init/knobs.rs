@@ -169,15 +169,8 @@ pub const KNOBS: &[Knob] = &[
     },
 ];
 
-/// Switches for a single number format, and the format. Only the script defines the meaning of `amp` alone.
-pub const PRECISION_SWITCHES: &[(&str, &str)] = &[
-    ("bf16", "bf16"),
-    ("use-bf16", "bf16"),
-    ("bfloat16", "bf16"),
-    ("fp16", "fp16"),
-    ("use-fp16", "fp16"),
-    ("half", "fp16"),
-];
+/// Switches for a single number format: its name, or its name after `use-`. Only the script defines the meaning of `amp` alone.
+pub const PRECISION_SWITCHES: Names = Names("bf16 use-bf16 bfloat16 fp16 use-fp16 half");
 
 /// Switches for a mixed precision whose format only the script knows.
 pub const AMP_SWITCHES: Names =

@@ -241,7 +241,7 @@ pub fn told(command: &Command, known: &[Argument]) -> Vec<Argument> {
 fn of_word(word: &str, next: Option<&String>) -> Option<Argument> {
     let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
     let plain = Argument::plain(name);
-    let is_switch = PRECISION_SWITCHES.iter().any(|(known, _)| *known == plain) || AMP_SWITCHES.has(&plain);
+    let is_switch = PRECISION_SWITCHES.has(&plain) || AMP_SWITCHES.has(&plain);
     let is_knob = || KNOBS.iter().any(|knob| knob.names.has(&plain) || knob.off.has(&plain));
     let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '+'));
     if !is_name || !(is_switch || is_knob()) {

@@ -111,8 +111,6 @@ pub(super) struct Lost {
     pub(super) reason: String,
 }
 
-const FORMAT: u32 = 1;
-
 struct Entry {
     config: Settings,
     estimate: Estimate,
@@ -143,7 +141,7 @@ impl Comparison {
         let alone = (alone(study_a, study_b, &shared), self::alone(study_b, study_a, &shared));
         let differences = differences(a, b);
         let change = speedup.map(change);
-        Self { format: FORMAT, goal, a: report_a, b: report_b, speedup, change, configs, lost, alone, differences }
+        Self { format: 1, goal, a: report_a, b: report_b, speedup, change, configs, lost, alone, differences }
     }
 
     /// Returns the reason if B is a regression: B has no best config though A has one, or B's best is worse by more
@@ -298,7 +296,7 @@ fn lost(measured: &[Entry], other: &Study, failed_in: char, shared: &[String]) -
         if !trials.iter().any(|trial| is_ranked(other, trial))
             && let Some(trial) = trials.last()
         {
-            let reason = super::row::shown_result(&other.objective, trial);
+            let reason = super::row::shown_outcome(&other.objective, &trial.outcome);
             lost.push(Lost { config: entry.config.clone(), failed_in, reason });
         }
     }

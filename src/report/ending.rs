@@ -8,7 +8,7 @@ use super::escape::plain;
 use super::front::front_lines;
 use super::gpus::{gpu_summary, host_words};
 use super::row::{
-    is_vague, shown_gain, shown_metric, shown_numerics, shown_ratio, shown_result, shown_settings, shown_together,
+    is_vague, shown_gain, shown_metric, shown_numerics, shown_outcome, shown_ratio, shown_settings, shown_together,
 };
 use super::screen::{fitting, labelled};
 use crate::model::quantity::{show_bytes, show_duration, show_number, show_seconds};
@@ -266,7 +266,8 @@ fn head_lines(study: &Study, has_details: bool) -> Vec<String> {
         (true, _) => "nothing measured: no probe has ended yet".to_owned(),
         (false, _) => "nothing feasible: none of the configs could be measured within the limits".to_owned(),
     };
-    let first = trials.first().map(|trial| format!("          the first: {}", shown_result(&study.objective, trial)));
+    let first =
+        trials.first().map(|trial| format!("          the first: {}", shown_outcome(&study.objective, &trial.outcome)));
     std::iter::once(why).chain(first).collect()
 }
 

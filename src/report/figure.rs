@@ -56,33 +56,21 @@ pub(super) struct MarkRow {
     /// The meaning in words.
     pub(super) label: &'static str,
     /// The shape, which identifies the mark without its colour.
-    shape: Shape,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Shape {
-    Disc,
-    Triangle,
-    Cross,
-    Asterisk,
-    Diamond,
-    Square,
-    Star,
+    shape: &'static str,
 }
 
 /// The marks in drawing order: the most important marks come last, on top of the rest.
 pub(super) const MARKS: &[MarkRow] = &[
-    row(Mark::Measured, "measured", Shape::Disc),
-    row(Mark::Infeasible, "may not win", Shape::Triangle),
-    row(Mark::OutOfMemory, "out of memory", Shape::Cross),
-    row(Mark::Failed, "failed", Shape::Asterisk),
-    row(Mark::Baseline, "baseline", Shape::Diamond),
-    row(Mark::Tied, "tied", Shape::Square),
-    row(Mark::Best, "best", Shape::Star),
+    row(Mark::Measured, "measured", "disc"),
+    row(Mark::Infeasible, "may not win", "triangle"),
+    row(Mark::OutOfMemory, "out of memory", "cross"),
+    row(Mark::Failed, "failed", "asterisk"),
+    row(Mark::Baseline, "baseline", "diamond"),
+    row(Mark::Tied, "tied", "square"),
+    row(Mark::Best, "best", "star"),
 ];
 
-const fn row(mark: Mark, label: &'static str, shape: Shape) -> MarkRow {
+const fn row(mark: Mark, label: &'static str, shape: &'static str) -> MarkRow {
     MarkRow { mark, label, shape }
 }
 

@@ -11,7 +11,7 @@ use super::compare_text;
 use super::ending::{brief, verdict, verdict_after};
 use super::escape::{as_markdown, fence};
 use super::front::{Rows, same_in_all};
-use super::row::{result_name, shown_result, sorted};
+use super::row::{result_name, shown_outcome, sorted};
 use super::screen::{Screen, Tone, labelled};
 use super::table::table;
 use super::{Output, Place, Subject, front_table, older, optuna, tensorboard, trials_csv};
@@ -166,7 +166,7 @@ pub fn summary(study: &Study, device: &Device, name: &str, best: Option<&BestRep
             "| {} | {} | {} | {} | {} |",
             trial.number,
             values.collect::<Vec<_>>().join(" | "),
-            as_markdown(&shown_result(&study.objective, trial)),
+            as_markdown(&shown_outcome(&study.objective, &trial.outcome)),
             memory.map(show_bytes).unwrap_or_default(),
             as_markdown(&left_out(trial.outcome.measurement()))
         );

@@ -51,7 +51,7 @@ pub use machine::{ceilings_text, machine_text};
 #[cfg(feature = "cli")]
 pub use page::page;
 pub use probe::{probe_json, probe_text};
-pub use row::{shown_estimate, shown_outcome, shown_result, shown_settings};
+pub use row::{shown_estimate, shown_outcome, shown_settings};
 pub use screen::{Page, Screen, Tone, shortened, wrap};
 pub use table::table;
 pub use trials::trials_csv;

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::escape::plain;
 use super::gpus::{MemoryParts, gpu_lines, host_words};
-use super::row::{shown_estimate, shown_numerics, shown_result};
+use super::row::{shown_estimate, shown_numerics, shown_outcome};
 use crate::machine::Device;
 use crate::model::quantity::{show_bytes, show_count, show_number, show_seconds};
 use crate::model::{Judgement, Measurement, Outcome, Settings, Trial};
@@ -60,7 +60,7 @@ pub fn probe_text(study: &Study, trial: &Trial, device: &Device, log: &Path) -> 
     match (&trial.outcome, study.judge(trial)) {
         (Outcome::Measured(_), Some(Judgement::Feasible(_))) => lines.push(("outcome", "measured".to_owned())),
         (_, Some(Judgement::Infeasible { reason, .. })) => lines.push(("outcome", format!("not feasible: {reason}"))),
-        _ => lines.push(("outcome", shown_result(&study.objective, trial))),
+        _ => lines.push(("outcome", shown_outcome(&study.objective, &trial.outcome))),
     }
     if let Some(measurement) = trial.outcome.measurement() {
         lines.extend(measured(measurement));

@@ -134,12 +134,7 @@ pub(super) fn shown_together(
     }
 }
 
-/// Describes the result of a trial: its value, or why it has no value or is infeasible.
-pub fn shown_result(objective: &Objective, trial: &Trial) -> String {
-    shown_outcome(objective, &trial.outcome)
-}
-
-/// Describes an outcome alone.
+/// Describes an outcome: its value, or why it has no value or is infeasible.
 pub fn shown_outcome(objective: &Objective, outcome: &Outcome) -> String {
     let Some(measurement) = outcome.measurement() else {
         let name = outcome.name().replace('_', " ");

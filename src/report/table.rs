@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use super::care::left_out;
 use super::escape::plain;
 use super::layout::{Column, lay_out};
-use super::row::{UNSTABLE, result_name, shown_cell, shown_result, sorted};
+use super::row::{UNSTABLE, data_wait, result_name, shown_cell, shown_outcome, sorted};
 use super::screen::{Screen, Tone, wrap};
-use crate::model::{Config, Judgement, Metric, Outcome, Parameter, Trial, metric::together, quantity::show_bytes};
+use crate::model::quantity::show_bytes;
+use crate::model::{Config, Judgement, Measurement, Metric, Outcome, Parameter, Trial, metric::together};
 use crate::search::Study;
 
 /// The most rows of a table.
@@ -33,7 +34,9 @@ pub fn table(study: &Study, screen: impl Into<Screen>) -> String {
     columns.extend(parameters.iter().map(|&(name, dispensable)| Column::new(plain(name), true, dispensable)));
     let unit = one_unit(study, &trials);
     columns.push(Column::new(unit.clone().unwrap_or_else(|| result_name(&study.objective)), false, 0));
-    let extras: Vec<&Extra> = EXTRAS.iter().filter(|extra| trials.iter().any(|t| (extra.text)(t).is_some())).collect();
+    let cell_of = |extra: &Extra, trial: &Trial| trial.outcome.measurement().and_then(extra.text);
+    let extras: Vec<&Extra> =
+        EXTRAS.iter().filter(|it| trials.iter().any(|trial| cell_of(it, trial).is_some())).collect();
     columns.extend(extras.iter().map(|extra| Column::new(extra.header, true, extra.dispensable)));
     for trial in &shown {
         let settings = study.settings(&trial.config);
@@ -46,7 +49,7 @@ pub fn table(study: &Study, screen: impl Into<Screen>) -> String {
         let is_whole = tone != Tone::Bad && tone != Tone::Faint;
         let tone = if is_whole { Tone::Plain } else { Tone::Faint };
         cells.push((shown_cell(&study.objective, trial, unit.is_some()), tone));
-        cells.extend(extras.iter().map(|extra| ((extra.text)(trial).unwrap_or_default(), Tone::Plain)));
+        cells.extend(extras.iter().map(|extra| (cell_of(extra, trial).unwrap_or_default(), Tone::Plain)));
         columns.iter_mut().zip(cells).for_each(|(column, cell)| column.cells.push(cell));
     }
     let laid_out = lay_out(columns, screen);
@@ -85,16 +88,20 @@ struct Extra {
     header: &'static str,
     /// The rank for leaving the column out, see `Column::dispensable`.
     dispensable: u32,
-    text: fn(&Trial) -> Option<String>,
+    text: fn(&Measurement) -> Option<String>,
 }
 
 /// Further columns, the most important first.
 const EXTRAS: &[Extra] = &[
-    Extra { header: "peak memory", dispensable: 0, text: |trial| memory(trial).map(show_bytes) },
-    Extra { header: "free", dispensable: 1, text: free },
+    Extra { header: "peak memory", dispensable: 0, text: |m| m.memory.peak_bytes.map(show_bytes) },
+    Extra { header: "free", dispensable: 1, text: |m| m.memory_headroom().map(percent) },
     Extra { header: "SM activity", dispensable: 2000, text: activity },
-    Extra { header: "waits for data", dispensable: 2001, text: data_wait },
-    Extra { header: "left out", dispensable: 2002, text: outliers },
+    Extra { header: "waits for data", dispensable: 2001, text: |m| data_wait(m).map(percent) },
+    Extra {
+        header: "left out",
+        dispensable: 2002,
+        text: |m| Some(plain(&left_out(Some(m)))).filter(|it| !it.is_empty()),
+    },
 ];
 
 /// Returns the parameters that get a column, each with its rank for leaving it out: the fewest settings go first. On a
@@ -135,27 +142,13 @@ fn one_unit(study: &Study, trials: &[&Trial]) -> Option<String> {
     units.all(|unit| unit == first).then(|| plain(first))
 }
 
-fn memory(trial: &Trial) -> Option<u64> {
-    trial.outcome.measurement()?.memory.peak_bytes
-}
-
-fn free(trial: &Trial) -> Option<String> {
-    let headroom = trial.outcome.measurement()?.memory_headroom()?;
-    Some(format!("{:.0} %", headroom * 100.0))
-}
-
-fn data_wait(trial: &Trial) -> Option<String> {
-    Some(format!("{:.0} %", super::row::data_wait(trial.outcome.measurement()?)? * 100.0))
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
 }
 
 /// Returns how busy the multiprocessors of all GPUs were, if the GPUs report it.
-fn activity(trial: &Trial) -> Option<String> {
-    let share = together(&trial.outcome.measurement()?.machine.gpus, Metric::SmActive)?;
-    Some(format!("{:.0} %", share.mean * 100.0))
-}
-
-fn outliers(trial: &Trial) -> Option<String> {
-    Some(plain(&left_out(trial.outcome.measurement()))).filter(|text| !text.is_empty())
+fn activity(measurement: &Measurement) -> Option<String> {
+    together(&measurement.machine.gpus, Metric::SmActive).map(|share| percent(share.mean))
 }
 
 /// The trials that get a mark.
@@ -225,7 +218,7 @@ fn reasons(study: &Study, trials: &[&Trial]) -> Vec<String> {
             (_, Some(Judgement::Infeasible { reason, .. })) => ("not feasible", reason),
             (Outcome::Measured(_) | Outcome::Interrupted, _) => continue,
             (outcome, _) => {
-                let whole = shown_result(&study.objective, trial);
+                let whole = shown_outcome(&study.objective, outcome);
                 let name = outcome.name().replace('_', " ");
                 let reason = whole.strip_prefix(&format!("{name}: ")).map(str::to_owned).unwrap_or(whole);
                 (outcome.name(), reason)

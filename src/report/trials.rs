@@ -31,11 +31,7 @@ struct Row<'t> {
 }
 
 impl Row<'_> {
-    fn number(&self, of: impl FnOnce(&Measurement) -> Option<f64>) -> String {
-        self.measured.and_then(of).map(|number| number.to_string()).unwrap_or_default()
-    }
-
-    fn whole(&self, of: impl FnOnce(&Measurement) -> Option<u64>) -> String {
+    fn number<N: ToString>(&self, of: impl FnOnce(&Measurement) -> Option<N>) -> String {
         self.measured.and_then(of).map(|number| number.to_string()).unwrap_or_default()
     }
 
@@ -103,11 +99,11 @@ fn measured_columns() -> Vec<Column<'static>> {
         column("unstable", |row| row.measured.map(|m| m.timing.is_unstable.to_string()).unwrap_or_default()),
         column("step_time_s", |row| row.number(|m| m.timing.step_seconds)),
         column("samples_per_step", |row| row.number(|m| m.timing.samples_per_step)),
-        column("peak_memory_bytes", |row| row.whole(|m| m.memory.peak_bytes)),
-        column("warmup_peak_memory_bytes", |row| row.whole(|m| m.memory.warmup_peak_bytes)),
-        column("memory_capacity_bytes", |row| row.whole(|m| m.memory.capacity_bytes)),
-        column("host_peak_memory_bytes", |row| row.whole(|m| m.machine.host_peak_bytes)),
-        column("shared_memory_peak_bytes", |row| row.whole(|m| m.machine.shared_memory_peak_bytes)),
+        column("peak_memory_bytes", |row| row.number(|m| m.memory.peak_bytes)),
+        column("warmup_peak_memory_bytes", |row| row.number(|m| m.memory.warmup_peak_bytes)),
+        column("memory_capacity_bytes", |row| row.number(|m| m.memory.capacity_bytes)),
+        column("host_peak_memory_bytes", |row| row.number(|m| m.machine.host_peak_bytes)),
+        column("shared_memory_peak_bytes", |row| row.number(|m| m.machine.shared_memory_peak_bytes)),
     ]
 }
 
@@ -148,14 +144,14 @@ fn found_columns(study: &Study) -> Vec<Column<'_>> {
 /// Returns the columns about steps and times of measuring, and about disturbances.
 fn effort_columns() -> Vec<Column<'static>> {
     vec![
-        column("steps", |row| row.whole(|m| Some(m.timing.steps))),
-        column("warmup_steps", |row| row.whole(|m| Some(m.timing.warmup_steps))),
+        column("steps", |row| row.number(|m| Some(m.timing.steps))),
+        column("warmup_steps", |row| row.number(|m| Some(m.timing.warmup_steps))),
         column("left_out", |row| left_out(row.measured)),
         column("measured_s", |row| row.number(|m| m.timing.measured_seconds)),
         column("saved_s", |row| row.number(|m| m.timing.saved_seconds)),
         column("loss_drift", |row| row.number(|m| m.numerics.as_ref()?.drift)),
         column("foreign_cpu_share", |row| row.number(|m| m.machine.foreign_cpu_share)),
-        column("bad_event_lines", |row| row.whole(|m| Some(m.bad_lines))),
+        column("bad_event_lines", |row| row.number(|m| Some(m.bad_lines))),
         column("elapsed_s", |row| format!("{:.3}", row.trial.elapsed.as_secs_f64())),
     ]
 }

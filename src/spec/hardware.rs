@@ -90,10 +90,7 @@ fn take(values: &mut Located<Vec<Located<Value>>>, hardware: &Hardware) -> Vec<(
 }
 
 fn precision(value: &Value) -> Option<Precision> {
-    match value {
-        Value::Text(text) => Precision::named(text),
-        _ => None,
-    }
+    value.as_text().and_then(Precision::named)
 }
 
 #[cfg(test)]

@@ -145,10 +145,7 @@ impl Key {
 /// Returns the precision that a change sets. Its value must name a precision, and so must all searched settings or the
 /// present value, unless the key is a usual name for a precision.
 fn precision_of(change: &Change, old: &Old, key: &Key) -> Option<Precision> {
-    let named = |value: &Value| match value {
-        Value::Text(text) => Precision::named(text).or_else(|| LIGHTNING.read(text)),
-        _ => None,
-    };
+    let named = |value: &Value| value.as_text().and_then(|it| Precision::named(it).or_else(|| LIGHTNING.read(it)));
     let precision = named(&change.value)?;
     let is_all = !change.among.is_empty() && change.among.iter().all(|value| named(value).is_some());
     let is_old = matches!(old, Old::Scalar(Value::Text(text)) if FAMILIES.iter().any(|it| it.read(text).is_some()));
@@ -284,9 +281,7 @@ fn in_text(text: &str, old: &Value, change: &Change, key: &Key) -> Result<Value,
             _ => Err("true and false do not say which mode".to_owned()),
         },
         Value::Text(old) => {
-            let texts = || {
-                change.among.iter().filter_map(|value| if let Value::Text(text) = value { Some(text) } else { None })
-            };
+            let texts = || change.among.iter().filter_map(Value::as_text);
             if change.among.is_empty() || texts().any(|known| known == old) {
                 return Ok(Value::from(text));
             }

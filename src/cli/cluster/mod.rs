@@ -31,14 +31,11 @@ pub(super) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     K8s(Box<K8s>),
-    Token(TokenArgs),
-}
-
-/// Write a new token for a search and its workers into a file that only you may read
-#[derive(Debug, clap::Args)]
-struct TokenArgs {
-    /// The file, which must not be there yet
-    file: PathBuf,
+    /// Write a new token for a search and its workers into a file that only you may read
+    Token {
+        /// The file, which must not be there yet
+        file: PathBuf,
+    },
 }
 
 /// Write a search as Jobs of Kubernetes: a driver, and workers with GPUs that dial in to it
@@ -113,7 +110,7 @@ pub(super) fn run(args: &Args) -> super::Result {
             }
             stdout::print(&manifests::yaml(&wanted))?;
         }
-        Command::Token(TokenArgs { file }) => Token::fresh()?.write(file).map_err(|error| {
+        Command::Token { file } => Token::fresh()?.write(file).map_err(|error| {
             let hint = file.exists().then_some("use the existing file, or remove it first");
             Failed::because(Exit::Usage, &error).maybe_hint(hint)
         })?,

@@ -50,6 +50,11 @@ impl Value {
         if let Self::Int(number) = self { Some(*number) } else { None }
     }
 
+    /// Returns the text of the value, if it is text.
+    pub fn as_text(&self) -> Option<&str> {
+        if let Self::Text(text) = self { Some(text) } else { None }
+    }
+
     /// Parses the plainest meaning of a string: `true`, `8`, `0.5`, else the string itself.
     pub fn parse(text: &str) -> Self {
         match text {
@@ -190,7 +195,7 @@ impl Settings {
 
     /// Returns the string of a name; `None` also if its value is not a string.
     pub fn text(&self, name: &str) -> Option<&str> {
-        if let Value::Text(text) = self.get(name)? { Some(text) } else { None }
+        self.get(name)?.as_text()
     }
 
     /// Returns names and values, in order.

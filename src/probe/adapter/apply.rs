@@ -125,11 +125,7 @@ impl Apply {
         const NAMES: [&str; 2] = ["precision", "dtype"];
         let target = self.applied.iter().find(|applied| applied.name == "torch.precision");
         let names = target.map(|applied| applied.parameter.as_str()).into_iter().chain(NAMES);
-        let value = names.into_iter().find_map(|name| settings.get(name))?;
-        match value {
-            Value::Text(text) => Precision::named(text),
-            _ => None,
-        }
+        names.into_iter().find_map(|name| settings.get(name))?.as_text().and_then(Precision::named)
     }
 
     /// Returns the environment variables for these settings.

@@ -174,7 +174,7 @@ impl Needs {
             Self::NewProcess => Some(value),
             Self::NewLoader => None,
             Self::BetweenSteps { unless } => {
-                Some(value).filter(|value| matches!(value, Value::Text(text) if unless.contains(&text.as_str())))
+                Some(value).filter(|value| value.as_text().is_some_and(|text| unless.contains(&text)))
             }
         }
     }

@@ -9,7 +9,6 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use super::figure::{Axis, Mark, Scale, Tick, Unit};
-use super::row::result_name;
 use crate::model::{Config, Estimate, Judgement, Outcome, Parameter, Trial, Value};
 use crate::search::{Best, Study};
 
@@ -114,12 +113,6 @@ impl<'s> Studied<'s> {
             _ => metric.to_owned(),
         };
         Axis::linear(label, metric_unit(metric))
-    }
-
-    /// Returns the name of the objective in a few words.
-    pub(super) fn result(&self) -> String {
-        let objective = &self.study.objective;
-        if objective.is_pareto() { objective.metric().to_owned() } else { result_name(objective) }
     }
 
     pub(super) fn is_better(&self, a: f64, b: f64) -> bool {

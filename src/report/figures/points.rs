@@ -25,7 +25,7 @@ pub(super) fn progress(studied: &Studied<'_>) -> Vec<Value> {
     if !scatter.has_numbers() {
         return Vec::new();
     }
-    let (y, result) = (studied.result_axis(), studied.result());
+    let (y, result) = (studied.result_axis(), studied.study.objective.metric());
     let text = match (best.first(), best.last()) {
         (Some((_, first)), Some((probe, last))) => format!(
             "The best {result} so far {} from {} to {}, which probe {} reached.{}",
@@ -75,7 +75,8 @@ fn one(studied: &Studied<'_>, at: usize) -> Option<Value> {
         return None;
     }
     best.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let (name, result, y) = (along.axis.label.clone(), studied.result(), studied.result_axis());
+    let (name, result) = (along.axis.label.clone(), studied.study.objective.metric());
+    let y = studied.result_axis();
     let shown = |&(x, value): &(f64, f64)| format!("{} at {}", y.shown(value), along.axis.shown(x));
     let mut each: Vec<String> = best.iter().map(shown).collect();
     const TOLD: usize = 12;

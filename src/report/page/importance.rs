@@ -5,6 +5,7 @@
 //! these variances. These are the main effects of an analysis of variance; combinations of parameters do not count.
 
 use crate::model::Config;
+use crate::report::figures::float;
 use crate::search::Study;
 
 /// The fewest configs for an estimate: a round number.
@@ -44,7 +45,7 @@ pub(super) fn importance(study: &Study) -> Vec<(String, f64)> {
 
 /// Returns the effect of each column on each value.
 fn effects(values: &[f64], columns: &[&[Option<u32>]]) -> Vec<Vec<f64>> {
-    let mean = values.iter().sum::<f64>() / count(values.len());
+    let mean = values.iter().sum::<f64>() / float(values.len());
     let mut left: Vec<f64> = values.iter().map(|value| value - mean).collect();
     let mut effects = vec![vec![0.0; values.len()]; columns.len()];
     for _ in 0..PASSES {
@@ -52,7 +53,7 @@ fn effects(values: &[f64], columns: &[&[Option<u32>]]) -> Vec<Vec<f64>> {
             left.iter_mut().zip(&*own).for_each(|(left, effect)| *left += effect);
             for (at, setting) in settings.iter().enumerate() {
                 let same = || settings.iter().zip(&left).filter(|(other, _)| *other == setting);
-                own[at] = same().map(|(_, left)| left).sum::<f64>() / (count(same().count()) + RIDGE);
+                own[at] = same().map(|(_, left)| left).sum::<f64>() / (float(same().count()) + RIDGE);
             }
             left.iter_mut().zip(&*own).for_each(|(left, effect)| *left -= effect);
         }
@@ -61,13 +62,8 @@ fn effects(values: &[f64], columns: &[&[Option<u32>]]) -> Vec<Vec<f64>> {
 }
 
 fn variance(values: &[f64]) -> f64 {
-    let mean = values.iter().sum::<f64>() / count(values.len());
-    values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count(values.len())
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a few thousand at most")]
-fn count(number: usize) -> f64 {
-    number as f64
+    let mean = values.iter().sum::<f64>() / float(values.len());
+    values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / float(values.len())
 }
 
 #[cfg(test)]

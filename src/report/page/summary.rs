@@ -18,7 +18,7 @@ use crate::report::front::front_lines;
 use crate::report::gpus::{MemoryParts, gpu_summary, host_words};
 use crate::report::learning_rate::LearningRate;
 use crate::report::older;
-use crate::report::row::{is_vague, shown_gain, shown_metric, shown_numerics, shown_result, sure_gain};
+use crate::report::row::{is_vague, shown_gain, shown_metric, shown_numerics, shown_outcome, sure_gain};
 use crate::report::trace::Trace;
 use crate::search::{Best, StopReason, Study, Verdict};
 
@@ -144,7 +144,7 @@ fn nothing(study: &Study) -> Summary {
     let (headline, sub) = match trials.next() {
         None => ("No probe has ended yet".to_owned(), String::new()),
         Some(first) => {
-            let sub = format!("The first probe: {}", shown_result(&study.objective, first));
+            let sub = format!("The first probe: {}", shown_outcome(&study.objective, &first.outcome));
             ("No config is feasible".to_owned(), sub)
         }
     };

@@ -6,7 +6,7 @@ use crate::model::quantity::{show_bytes, show_duration};
 use crate::model::{Derived, Measurement, Metric, Parameter, Slot, Trial, Value, metric::together};
 use crate::report::figure::{Mark, Unit};
 use crate::report::figures::{Studied, metric_unit};
-use crate::report::row::{shown_result, sorted};
+use crate::report::row::{shown_outcome, sorted};
 use crate::search::{SlotSeen, Study};
 
 #[derive(Debug, Serialize)]
@@ -81,7 +81,7 @@ impl Rows {
             let measured = trial.outcome.measurement();
             let mut cells = vec![Cell::Text(trial.purpose.to_string())];
             cells.extend(names.iter().map(|name| settings.get(name).map_or(Cell::Nothing, setting)));
-            cells.push(Cell::Text(shown_result(&study.objective, trial)));
+            cells.push(Cell::Text(shown_outcome(&study.objective, &trial.outcome)));
             cells.extend(goals.iter().map(|metric| {
                 number(measured.and_then(|m| study.objective.estimate_of(metric, m)).map(|estimate| estimate.value))
             }));
