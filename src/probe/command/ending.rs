@@ -181,7 +181,7 @@ impl Session {
 }
 
 /// Moves the time of a probe that is not a trial to `common`. Adds `common` to the time of the next measured trial.
-pub(super) fn share(job: &Job<'_>, outcome: &mut Outcome, common: &mut Spent) {
+pub(super) fn share(job: &Job, outcome: &mut Outcome, common: &mut Spent) {
     let Outcome::Measured(measurement) = outcome else { return };
     let Some(spent) = &mut measurement.spent else { return };
     if job.number == 0 || job.effort.is_for_losses() {

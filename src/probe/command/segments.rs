@@ -69,7 +69,7 @@ impl Session {
     }
 
     /// Gives a held process another config, and discards the reports on the config before.
-    pub(super) fn configure(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Answer, ProbeError> {
+    pub(super) fn configure(&mut self, job: &Job, watch: Watch<'_>) -> Result<Answer, ProbeError> {
         self.resume();
         let begin = Instant::now();
         let asked = demands::asked_in_session(&self.step, job)?;
@@ -79,12 +79,12 @@ impl Session {
         self.clock = ClockWatch::begin();
         self.hang = Hang::default();
         self.heard.begin_segment(asked, begin);
-        self.patience = Patience::new(job, &self.step.template.apply.under_targets(job.settings));
+        self.patience = Patience::new(job, &self.step.template.apply.under_targets(&job.settings));
         let segment = self.segment;
         let order = Order::Configure {
             segment,
             config: job.settings.clone(),
-            apply: Setting::all(self.step.template.apply.in_session(job.settings)),
+            apply: Setting::all(self.step.template.apply.in_session(&job.settings)),
         };
         self.note_log(job)?;
         if !self.socket.order(&order) {
@@ -104,7 +104,7 @@ impl Session {
     }
 
     /// Writes into the log of this trial which file has the output of its process.
-    fn note_log(&self, job: &Job<'_>) -> Result<(), ProbeError> {
+    fn note_log(&self, job: &Job) -> Result<(), ProbeError> {
         let name = CommandProber::log_name(job.number, job.effort);
         let Some(path) = name.file_name().map(|name| self.log.with_file_name(name)) else { return Ok(()) };
         // The process received its first config again, so this is the log with its output.

@@ -46,13 +46,8 @@ pub(super) struct Task {
 }
 
 impl Task {
-    pub(super) fn of(job: &Job<'_>) -> Self {
-        Self {
-            limits: *job.limits,
-            effort: job.effort,
-            mode: job.experiment.map(|asked| asked.mode),
-            is_as_it_is: job.config.is_as_it_is(),
-        }
+    pub(super) fn of(job: &Job) -> Self {
+        Self { limits: job.limits, effort: job.effort, mode: job.mode(), is_as_it_is: job.config.is_as_it_is() }
     }
 }
 
@@ -108,13 +103,13 @@ impl Session {
         step: &Arc<CommandStep>,
         (folder, protection): (&Path, Option<&Protection>),
         Opening { process, keeps, place }: Opening<'_>,
-        job: &Job<'_>,
+        job: &Job,
     ) -> Result<Self, ProbeError> {
         let (sender, messages) = sync_channel(1024);
         let sender = &sender;
         let asked = demands::asked(step, job)?;
         let probe_dir = rendered_folder(folder, job);
-        let rendered = step.template.render(job.settings, &step.gputune, &probe_dir);
+        let rendered = step.template.render(&job.settings, &step.gputune, &probe_dir);
         let program = rendered.command.first().cloned().unwrap_or_default();
         let log = folder.join(CommandProber::log_name(job.number, job.effort));
         let logs = log.parent().unwrap_or(folder);
@@ -170,7 +165,7 @@ impl Session {
             log,
             heard: Heard::nothing(Arc::clone(step), &program, asked, begin),
             hang: Hang::default(),
-            patience: Patience::new(job, &step.template.apply.under_targets(job.settings)),
+            patience: Patience::new(job, &step.template.apply.under_targets(&job.settings)),
             output_bytes: 0,
             is_forked,
             is_stopped: false,
@@ -322,7 +317,7 @@ impl Session {
 fn variables(
     step: &CommandStep,
     rendered: Vec<(String, String)>,
-    job: &Job<'_>,
+    job: &Job,
     (scratch, socket): (&Path, &Path),
     asks: Asks,
 ) -> Result<BTreeMap<String, String>, ProbeError> {
@@ -333,7 +328,7 @@ fn variables(
     laid_down.map_err(ProbeError::io("write the hook to", scratch))?;
     hook::import_first(&mut env, &folder);
     env.insert(protocol::SOCKET.to_owned(), socket.display().to_string());
-    env.insert(protocol::CONFIG.to_owned(), serde_json::to_string(job.settings).unwrap_or_default());
+    env.insert(protocol::CONFIG.to_owned(), serde_json::to_string(&job.settings).unwrap_or_default());
     env.insert(protocol::TRIAL.to_owned(), job.number.to_string());
     Ok(env)
 }
@@ -341,7 +336,7 @@ fn variables(
 /// Starts to read the output of the step. Also returns the descriptor to which the step writes.
 fn read_output(
     step: &CommandStep,
-    job: &Job<'_>,
+    job: &Job,
     log: &Path,
     sender: &SyncSender<Message>,
 ) -> Result<(Output, OwnedFd), ProbeError> {

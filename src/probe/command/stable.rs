@@ -33,7 +33,7 @@ pub(super) struct Open {
 }
 
 impl Open {
-    pub(super) fn new(session: Box<Session>, job: &Job<'_>) -> Self {
+    pub(super) fn new(session: Box<Session>, job: &Job) -> Self {
         Self { config: job.config.clone(), number: job.number, session }
     }
 }

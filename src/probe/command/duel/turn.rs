@@ -77,8 +77,8 @@ impl Session {
     /// Plans a block after a break. `was_kept` is true if the process was stopped, or kept the same settings. Then its
     /// loader's queue is unchanged, but each worker delivers its awaited batch at once. Otherwise the first steps find
     /// batches that were loaded during the break, or an empty queue. `length` is the length of the side's other blocks.
-    pub(super) fn plan(&self, job: &Job<'_>, was_kept: bool, length: Option<u64>) -> Plan {
-        let settings = self.step.template.apply.under_targets(job.settings);
+    pub(super) fn plan(&self, job: &Job, was_kept: bool, length: Option<u64>) -> Plan {
+        let settings = self.step.template.apply.under_targets(&job.settings);
         let fact = |name: &str| self.heard.facts.number(name).map(whole);
         let in_a_row = fact("loader.workers").unwrap_or_else(|| workers(&settings)).clamp(1, MOST_IN_A_ROW);
         let steps_in = |time: Duration| Some(whole((time.as_secs_f64() / self.step_seconds(in_a_row)?).ceil()));
