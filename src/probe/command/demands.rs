@@ -74,7 +74,7 @@ impl Session {
             Ending::Exited(2) => {
                 let reason = classify::with_last_words(ending, &last_lines);
                 // A command may require an argument from the space; then the unmodified command fails.
-                if self.task.is_as_it_is {
+                if self.job.config.is_as_it_is() {
                     let reason =
                         format!("the unmodified command fails: {reason}; state today's settings in [baseline]");
                     return Some(Ok(Outcome::Rejected(Failure::new(reason))));

@@ -8,7 +8,7 @@ use super::super::clock_watch::ClockWatch;
 use super::super::hang::Hang;
 use super::super::measuring::patience::Patience;
 use super::super::protocol::{Order, Setting, VERSION_OF_HOLD};
-use super::session::{Session, Task};
+use super::session::Session;
 use super::verdict::Verdict;
 use super::{CommandProber, Job, ProbeError, Watch, demands};
 
@@ -36,7 +36,7 @@ impl Session {
         let outside = if let Verdict::LeftTraining(outside) = verdict { outside } else { Duration::ZERO };
         let ended = Instant::now().checked_sub(outside).unwrap_or(self.begin);
         let may_hold = keeps && verdict.is_good() && self.can_go_on();
-        let is_held = may_hold && matches!(self.hold(self.task.limits.grace_time, watch)?, Answer::Done);
+        let is_held = may_hold && matches!(self.hold(self.job.limits.grace_time, watch)?, Answer::Done);
         if !is_held {
             self.close(&verdict, watch)?;
         }
@@ -73,7 +73,7 @@ impl Session {
         self.resume();
         let begin = Instant::now();
         let asked = demands::asked_in_session(&self.step, job)?;
-        self.task = Task::of(job);
+        self.job = job.clone();
         self.segment += 1;
         self.begin = begin;
         self.clock = ClockWatch::begin();
@@ -91,7 +91,7 @@ impl Session {
             return Ok(Answer::None);
         }
         // The process first ends its loader workers, which may be loading a sample.
-        let patience = self.task.limits.stall_time;
+        let patience = self.job.limits.stall_time;
         let answer = self.answer(patience, watch, |session| match &session.heard.configured {
             Some((answered, refused)) if *answered == segment => {
                 Some(refused.clone().map_or(Answer::Done, Answer::Refused))

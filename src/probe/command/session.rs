@@ -31,25 +31,10 @@ use super::super::trackers;
 use super::super::writes::{ProbeScratch, Protection, layer_name};
 use super::starting::{Process, environment, rendered_folder, write_rendered, writes_of};
 use super::verdict::Verdict;
-use super::{CommandProber, CommandStep, Effort, Job, Limits, Mode, ProbeError, Rate, Watch, demands};
+use super::{CommandProber, CommandStep, Effort, Job, Mode, ProbeError, Rate, Watch, demands};
 use crate::machine::{GpuState, nvml::Visible};
 use crate::model::fact::{TRACE_ERROR, TRACE_STEPS, TRAINED_LARGEST};
 use crate::model::{Progress, STEPS_PER_SECOND};
-
-/// The parts of a job that matter while its process runs.
-#[derive(Debug, Clone)]
-pub(super) struct Task {
-    pub(super) limits: Limits,
-    pub(super) effort: Effort,
-    pub(super) mode: Option<Mode>,
-    pub(super) is_as_it_is: bool,
-}
-
-impl Task {
-    pub(super) fn of(job: &Job) -> Self {
-        Self { limits: job.limits, effort: job.effort, mode: job.mode(), is_as_it_is: job.config.is_as_it_is() }
-    }
-}
 
 pub(super) struct Opening<'w> {
     pub(super) process: Process<'w>,
@@ -62,7 +47,7 @@ pub(super) struct Opening<'w> {
 /// A training process, with its reports since it received its config.
 pub(super) struct Session {
     pub(super) step: Arc<CommandStep>,
-    pub(super) task: Task,
+    pub(super) job: Job,
     pub(super) messages: Receiver<Message>,
     pub(super) words: Vec<String>,
     /// The time when the process started or received its config.
@@ -148,7 +133,7 @@ impl Session {
         scratch.note(supervised.pid());
         Ok(Self {
             step: Arc::clone(step),
-            task: Task::of(job),
+            job: job.clone(),
             messages,
             words,
             begin,
@@ -283,16 +268,16 @@ impl Session {
         }
         let attendance = self.heard.ranks.attendance(now);
         // The experiment ends when one of these facts is reported.
-        let awaited: &[&str] = match self.task.mode {
+        let awaited: &[&str] = match self.job.mode() {
             Some(Mode::ShortEpochs) => &["epoch_end.seconds"],
             Some(Mode::Trace) => &[TRACE_STEPS, TRACE_ERROR],
             Some(Mode::LargestBatch) => &[TRAINED_LARGEST],
             _ => &[],
         };
         let enough = |is_enough: bool| is_enough.then_some(Verdict::Enough);
-        let verdict = match (self.task.effort, sufficiency) {
+        let verdict = match (self.job.effort, sufficiency) {
             (Effort::Losses { count }, _) => enough(self.heard.totals.has_first_losses(count)),
-            _ if self.task.mode == Some(Mode::FirstRun) => enough(self.has_shown_enough(now)),
+            _ if self.job.mode() == Some(Mode::FirstRun) => enough(self.has_shown_enough(now)),
             _ if !awaited.is_empty() => enough(awaited.iter().any(|name| self.heard.facts.get(name).is_some())),
             (_, Sufficiency::TooLittle) => None,
             (_, Sufficiency::Enough) => Some(Verdict::Enough),
@@ -304,10 +289,10 @@ impl Session {
         if let Attendance::Wrong(reason) = attendance {
             return Some(Verdict::Ranks(reason));
         }
-        if let Some(reason) = self.heard.ranks.lost(now, self.task.limits.grace_time) {
+        if let Some(reason) = self.heard.ranks.lost(now, self.job.limits.grace_time) {
             return Some(Verdict::Ranks(reason));
         }
-        if now.duration_since(self.begin) >= self.task.limits.probe_time {
+        if now.duration_since(self.begin) >= self.job.limits.probe_time {
             return Some(Verdict::TimeIsUp);
         }
         self.without_steps_since(now)

@@ -133,7 +133,7 @@ impl CommandProber {
         }
         let outcome = verdict.is_good().then(|| session.outcome(&verdict));
         if matches!(outcome, Some(Outcome::Measured(_))) && session.can_go_on() {
-            let patience = session.task.limits.grace_time;
+            let patience = session.job.limits.grace_time;
             let answer = session.hold(patience, &mut bout.watch(side))?;
             match answer {
                 Answer::Done => return Ok(Ok(session)),

@@ -145,7 +145,7 @@ impl Session {
             if let Some(verdict) = session.guard(now, watch) {
                 return Some(verdict);
             }
-            if now.duration_since(session.heard.last_progress) >= session.task.limits.stall_time {
+            if now.duration_since(session.heard.last_progress) >= session.job.limits.stall_time {
                 return Some(Verdict::Stalled);
             }
             let so_far = session.counted(from, plan);
@@ -161,7 +161,7 @@ impl Session {
         }
         let so_far = self.counted(from, plan);
         let step = Duration::from_secs_f64(so_far.work.seconds / as_number(so_far.steps));
-        match self.hold(self.task.limits.grace_time + step * 3, watch)? {
+        match self.hold(self.job.limits.grace_time + step * 3, watch)? {
             Answer::Done => {}
             Answer::Interrupted => return Ok(Turn::Ended(Verdict::Interrupted)),
             Answer::None | Answer::Refused(_) => return Ok(Turn::NotHeld),
