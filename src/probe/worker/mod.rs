@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Job;
 use crate::machine::Device;
-use crate::model::{DeviceReadings, Estimate, Outcome, Progress, Slot};
+use crate::model::{Outcome, Progress, Slot};
 
 pub use door::{Door, Knock, dial};
 pub use error::WorkerError;
@@ -124,35 +124,8 @@ enum FromWorker {
 struct News {
     slot: usize,
     attempt: u64,
-    elapsed_s: f64,
-    steps: u64,
-    throughput: Option<Estimate>,
-    unit: String,
-    devices: DeviceReadings,
-}
-
-impl News {
-    fn of(slot: usize, attempt: u64, progress: &Progress) -> Self {
-        Self {
-            slot,
-            attempt,
-            elapsed_s: progress.elapsed.as_secs_f64(),
-            steps: progress.steps,
-            throughput: progress.throughput,
-            unit: progress.unit.clone(),
-            devices: DeviceReadings::clone(&progress.devices),
-        }
-    }
-
-    fn progress(self) -> Progress {
-        Progress {
-            elapsed: Duration::try_from_secs_f64(self.elapsed_s).unwrap_or_default(),
-            steps: self.steps,
-            throughput: self.throughput,
-            unit: self.unit,
-            devices: self.devices.into(),
-        }
-    }
+    #[serde(flatten)]
+    progress: Progress,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

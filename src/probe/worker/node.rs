@@ -216,7 +216,7 @@ impl Prober for Remote {
         let (mut progress, mut is_stopped) = (Progress::default(), false);
         loop {
             match self.inbox.recv_timeout(TICK) {
-                Ok(FromWorker::Progress(news)) if news.attempt == attempt => progress = news.progress(),
+                Ok(FromWorker::Progress(news)) if news.attempt == attempt => progress = news.progress,
                 Ok(FromWorker::Ended(ended)) if ended.attempt == attempt => return self.ended(job, *ended),
                 Ok(FromWorker::NoTime { attempt: of, left_s, takes_s, .. }) if of == attempt => {
                     let seconds = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default();

@@ -211,7 +211,7 @@ impl Slot {
             }
             if Instant::now() >= next {
                 next = Instant::now() + TELL_EVERY;
-                let news = News::of(asked.slot, asked.attempt, progress);
+                let news = News { slot: asked.slot, attempt: asked.attempt, progress: progress.clone() };
                 if say(output, &FromWorker::Progress(Box::new(news))).is_err() {
                     return ControlFlow::Break(());
                 }
