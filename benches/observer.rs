@@ -101,7 +101,7 @@ fn observed(command: &[String], folder: &Path, experiment: Option<&Experiment>) 
     let step = spec.step.into_command(gputune.to_owned(), gputune.to_owned(), &device);
     let config = spec.space.first().ok_or("no config")?;
     let settings = spec.space.settings(&config);
-    let job = Job { experiment, ..Job::new(1, &config, &settings, &spec.limits) };
+    let job = Job { experiment: experiment.cloned(), ..Job::new(1, &config, &settings, &spec.limits) };
     let outcome = CommandProber::new(step, folder).probe(&job, &mut |_| ControlFlow::Continue(()))?;
     let framework = outcome.measurement().and_then(|measurement| measurement.framework.as_deref());
     if !framework.is_some_and(|framework| framework.starts_with("torch")) {

@@ -106,7 +106,7 @@ fn fight(
 ) -> Result<Duelled, ProbeError> {
     let job = |number| {
         let Contender { config, settings, .. } = &contenders[number as usize - 1];
-        Job { number, config, settings, limits, effort: Effort::Probe, experiment: None, keeps: false }
+        Job::new(number, config, settings, limits)
     };
     let (jobs, half_width, rounds) = ([job(1), job(2)], limits.precision(), args.rounds);
     let (ways, time) = (Way::ALL, args.time);

@@ -72,7 +72,7 @@ impl Dialled {
                     knocks.turned(&host, &reason).iter().for_each(|line| diagnostic::print_warning(line));
                 }
                 Err(RecvTimeoutError::Timeout) if asked.elapsed() >= Duration::from_secs(2) => {
-                    if let Some(reason) = workers.have_failed() {
+                    if let Some(reason) = workers.as_mut().and_then(|workers| workers.have_failed()) {
                         let message = format!("no worker has come: {reason}");
                         return Err(Failed::impossible(message).hint(
                             "fix that; every node needs this gputune and the spec's folder under the same paths",
@@ -86,7 +86,7 @@ impl Dialled {
                 }
             }
         };
-        Ok(Self { first, knocks, workers: Some(workers) })
+        Ok(Self { first, knocks, workers })
     }
 
     pub(super) fn device(&self) -> &Device {

@@ -178,8 +178,8 @@ fn run(command: &Command, bare: Bare, limits: &Limits, is_quiet: bool) -> Result
     let stop = interrupt::before_probes()?;
     let config = space.first().ok_or_else(|| Failed::impossible("there is no config to run"))?;
     let settings = space.settings(&config);
-    let asked = Experiment::new(Mode::FirstRun);
-    let job = Job { experiment: Some(&asked), ..Job::new(1, &config, &settings, limits) };
+    let experiment = Some(Experiment::new(Mode::FirstRun));
+    let job = Job { experiment, ..Job::new(1, &config, &settings, limits) };
     let mut watch =
         |_: &_| if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
     match prober.first_run(&job, &mut watch) {

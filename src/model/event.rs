@@ -12,9 +12,10 @@ use crate::model::space::Settings;
 use crate::model::trial::{Purpose, Slot, Trial};
 
 /// News of a running probe.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Time since the probe began.
+    #[serde(rename = "elapsed_s", with = "crate::model::quantity::seconds")]
     pub elapsed: Duration,
     /// Number of steps (or readings of a rate) until now.
     pub steps: u64,

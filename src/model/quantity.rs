@@ -222,6 +222,21 @@ impl TryFrom<String> for RunLength {
     }
 }
 
+/// Writes and reads a duration as a number of seconds, for serde's `with`.
+pub(crate) mod seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(crate) fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(time.as_secs_f64())
+    }
+
+    pub(crate) fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Duration, D::Error> {
+        Duration::try_from_secs_f64(f64::deserialize(deserializer)?).map_err(Error::custom)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

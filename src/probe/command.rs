@@ -112,18 +112,18 @@ impl CommandProber {
         Idle::read(if step.is_gpu { GpuMeter::shared().ok() } else { None })
     }
 
-    fn refusal(&self, job: &Job<'_>) -> Option<String> {
+    fn refusal(&self, job: &Job) -> Option<String> {
         let CommandStep { template, rate, samples_per_step, .. } = &*self.step;
-        let needs = || as_it_is_needs(template, rate, samples_per_step.as_ref(), job.settings);
+        let needs = || as_it_is_needs(template, rate, samples_per_step.as_ref(), &job.settings);
         let of_unmodified = job.config.is_as_it_is().then(needs).flatten();
         of_unmodified
-            .or_else(|| template.apply.refusal(job.settings))
-            .or_else(|| job.experiment.and_then(|asked| asked.refusal(template.apply.adapter)))
+            .or_else(|| template.apply.refusal(&job.settings))
+            .or_else(|| job.experiment.as_ref().and_then(|asked| asked.refusal(template.apply.adapter)))
     }
 
-    fn visible(&self, job: &Job<'_>) -> Visible {
+    fn visible(&self, job: &Job) -> Visible {
         let folder = Self::probe_dir(&self.folder, job.number);
-        let env = self.step.template.render(job.settings, &self.step.gputune, &folder).env;
+        let env = self.step.template.render(&job.settings, &self.step.gputune, &folder).env;
         Visible::of(&env.into_iter().collect())
     }
 
@@ -163,7 +163,7 @@ fn is_ended_with_all(outcome: &Outcome, watch: Watch<'_>) -> bool {
 }
 
 impl Prober for CommandProber {
-    fn probe(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Outcome, ProbeError> {
+    fn probe(&mut self, job: &Job, watch: Watch<'_>) -> Result<Outcome, ProbeError> {
         if let Some(reason) = self.refusal(job) {
             return Ok(Outcome::Rejected(Failure::new(reason)));
         }
@@ -251,7 +251,7 @@ impl CommandProber {
     fn probe_once(
         &mut self,
         process: Process<'_>,
-        job: &Job<'_>,
+        job: &Job,
         watch: Watch<'_>,
     ) -> Result<(Outcome, Option<Told>), ProbeError> {
         let visible = &self.visible(job);
@@ -304,7 +304,7 @@ impl CommandProber {
     }
 
     /// Returns true if the job's process may be held next to other processes.
-    fn may_stay(&self, job: &Job<'_>) -> bool {
+    fn may_stay(&self, job: &Job) -> bool {
         let is_alike = !job.effort.is_for_losses() && job.experiment.is_none();
         job.keeps && is_alike && !self.is_on_device() && self.cannot_hold().is_none()
     }
@@ -322,7 +322,7 @@ impl CommandProber {
 
     /// Measures a config in the waiting process. Returns `None` if that process cannot take the config, or if the
     /// config fails there. A new process must then measure it.
-    fn probe_live(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Option<Outcome>, ProbeError> {
+    fn probe_live(&mut self, job: &Job, watch: Watch<'_>) -> Result<Option<Outcome>, ProbeError> {
         let step = Arc::clone(&self.step);
         let Some((mut held, fits)) = self.live.take(&step, job) else { return Ok(None) };
         let session = &mut held.process.session;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::model::{Settings, Value};
 use crate::probe::adapter::{Adapter, Applied, Apply, By, Target};
@@ -19,7 +19,7 @@ pub struct Experiment {
     pub workers: Vec<u32>,
     /// How long [`Mode::LoaderOnly`] iterates with each number of workers, counted from its first batches; or how long
     /// [`Mode::LargestBatch`] reads.
-    #[serde(serialize_with = "seconds", deserialize_with = "from_seconds")]
+    #[serde(with = "crate::model::quantity::seconds")]
     pub seconds: Duration,
     /// True if [`Mode::NoCommunication`] gathers all evidence, as [`Mode::Observe`] does.
     #[serde(default)]
@@ -100,14 +100,6 @@ impl Experiment {
             Ok(_) => None,
         })
     }
-}
-
-fn from_seconds<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Duration, D::Error> {
-    Duration::try_from_secs_f64(f64::deserialize(deserializer)?).map_err(serde::de::Error::custom)
-}
-
-fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(time.as_secs_f64())
 }
 
 #[cfg(test)]

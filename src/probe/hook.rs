@@ -71,15 +71,15 @@ pub(super) struct Asks {
 
 /// Writes the hook into a folder of the probe, which is removed after the probe. Without an adapter, the hook sets nothing
 /// and counts no steps. It then only silences trackers, and guards files if that is asked for.
-pub(super) fn lay_down(folder: &Path, socket: &Path, job: &Job<'_>, apply: &Apply, asks: Asks) -> io::Result<()> {
+pub(super) fn lay_down(folder: &Path, socket: &Path, job: &Job, apply: &Apply, asks: Asks) -> io::Result<()> {
     adapter::install(folder)?;
     let Some(adapter) = apply.adapter else { return Ok(()) };
     let probe = ProbeFile {
         socket: Some(socket),
         seed: Some(apply.seed),
-        experiment: job.experiment,
+        experiment: job.experiment.as_ref(),
         asks,
-        ..ProbeFile::of_run(job.number, job.settings, apply, adapter)
+        ..ProbeFile::of_run(job.number, &job.settings, apply, adapter)
     };
     fs::write(folder.join(PROBE_FILE), serde_json::to_vec(&probe)?)
 }

@@ -125,14 +125,14 @@ impl<F: FnMut(&Settings) -> Result<Step, StepError>> TrainingStep for F {
 pub struct InProcess<S>(pub S);
 
 impl<S: TrainingStep> Prober for InProcess<S> {
-    fn probe(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Outcome, ProbeError> {
+    fn probe(&mut self, job: &Job, watch: Watch<'_>) -> Result<Outcome, ProbeError> {
         let step = &mut self.0;
         // A panic in the user's step is a failure of that config, not of the search. The step is released in all cases.
         let begin = Instant::now();
         let mut gpu = watch_gpus(begin);
         let mut prepared = begin;
         let ended = catch_unwind(AssertUnwindSafe(|| {
-            step.prepare(job.settings)?;
+            step.prepare(&job.settings)?;
             prepared = Instant::now();
             run(step, job, begin, &mut gpu, watch)
         }));
@@ -180,7 +180,7 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 
 fn run(
     step: &mut impl TrainingStep,
-    job: &Job<'_>,
+    job: &Job,
     begin: Instant,
     gpu: &mut GpuWatch,
     watch: Watch<'_>,
@@ -189,14 +189,14 @@ fn run(
     const WATCH_EVERY: Duration = Duration::from_millis(50);
     let mut window = Window::default();
     let mut totals = Totals::default();
-    let mut patience = Patience::new(job, job.settings);
+    let mut patience = Patience::new(job, &job.settings);
     let mut host = HostMeter::own();
     host.look();
     let mut looked = Instant::now();
     let mut live = Live::new(looked);
     loop {
         let started = Instant::now();
-        let done = step.step(job.settings)?;
+        let done = step.step(&job.settings)?;
         if let Some(loss) = done.loss.filter(|loss| !loss.is_finite()) {
             return Ok(Outcome::Diverged(Failure::new(format!("the loss is {loss}"))));
         }

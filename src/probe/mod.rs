@@ -171,29 +171,36 @@ impl Effort {
 }
 
 /// One config to probe.
-#[derive(Debug, Clone, Copy)]
-pub struct Job<'a> {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Job {
     /// The number of its trial.
     pub number: u32,
     /// The config.
-    pub config: &'a Config,
+    pub config: Config,
     /// Its names and values.
-    pub settings: &'a Settings,
+    pub settings: Settings,
     /// The limits of the probe.
-    pub limits: &'a Limits,
+    pub limits: Limits,
     /// How carefully to measure it.
     pub effort: Effort,
     /// An action in addition to training, or instead of it; `None` for an ordinary probe. It needs a command prober with an
     /// adapter.
-    pub experiment: Option<&'a Experiment>,
+    #[serde(default)]
+    pub experiment: Option<Experiment>,
     /// True if the process may stay for later rounds, held between two steps.
     pub keeps: bool,
 }
 
-impl<'a> Job<'a> {
+impl Job {
     /// Makes an ordinary probe.
-    pub fn new(number: u32, config: &'a Config, settings: &'a Settings, limits: &'a Limits) -> Self {
+    pub fn new(number: u32, config: &Config, settings: &Settings, limits: &Limits) -> Self {
+        let (config, settings, limits) = (config.clone(), settings.clone(), *limits);
         Self { number, config, settings, limits, effort: Effort::Probe, experiment: None, keeps: false }
+    }
+
+    /// Returns the action of its experiment, if it has one.
+    fn mode(&self) -> Option<Mode> {
+        self.experiment.as_ref().map(|experiment| experiment.mode)
     }
 }
 
@@ -225,7 +232,7 @@ pub trait Prober {
     ///
     /// # Errors
     /// No config can be probed; the error gives the reason.
-    fn probe(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Outcome, ProbeError>;
+    fn probe(&mut self, job: &Job, watch: Watch<'_>) -> Result<Outcome, ProbeError>;
 
     /// Compares configs head to head, seconds apart. A prober that holds no processes starts a new process for each turn.
     ///

@@ -304,9 +304,9 @@ impl Replay {
 }
 
 impl Prober for Replay {
-    fn probe(&mut self, job: &Job<'_>, _watch: Watch<'_>) -> Result<Outcome, ProbeError> {
+    fn probe(&mut self, job: &Job, _watch: Watch<'_>) -> Result<Outcome, ProbeError> {
         let absent = || Outcome::Rejected(Failure::new("not in the table"));
-        Ok(self.answer(job.config).cloned().unwrap_or_else(absent))
+        Ok(self.answer(&job.config).cloned().unwrap_or_else(absent))
     }
 }
 

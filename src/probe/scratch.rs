@@ -66,7 +66,7 @@ impl Scratch {
             let folder = tempfile::Builder::new().prefix(PREFIX).permissions(private.clone()).tempdir_in(&parent)?;
             // The umask may have removed the owner's own rights.
             fs::set_permissions(folder.path(), private)?;
-            let owner = claim(folder.path())?;
+            let owner = claim(folder.path(), OWNER)?;
             Ok(Self { folder, _owner: owner })
         };
         made().map_err(ProbeError::io("create a folder in", &parent))
@@ -102,13 +102,13 @@ impl Note {
     }
 }
 
-/// Locks the file that marks the owner of a folder, until the returned file is dropped. The file gets its name only after it is
-/// locked, so no other process can find it unlocked while this process lives.
-pub(super) fn claim(folder: &Path) -> io::Result<File> {
-    let unlocked = folder.join(".tmp-owner");
+/// Makes and locks the file that marks the owner of a folder, until the returned file is dropped. The file gets its name only
+/// after it is locked, so no other process can find it unlocked while this process lives.
+pub(super) fn claim(folder: &Path, name: &str) -> io::Result<File> {
+    let unlocked = folder.join(format!(".tmp-{name}"));
     let owner = File::create_new(&unlocked)?;
     owner.lock()?;
-    fs::rename(unlocked, folder.join(OWNER))?;
+    fs::rename(unlocked, folder.join(name))?;
     Ok(owner)
 }
 

@@ -102,6 +102,11 @@ fn pid_of(id: u32) -> io::Result<Pid> {
     i32::try_from(id).ok().and_then(Pid::from_raw).ok_or_else(|| io::Error::other("invalid process id"))
 }
 
+/// Sends a signal to a process, unless it has ended.
+pub(super) fn signal_to(pid: u32, signal: Signal) {
+    let _ = pid_of(pid).map(|pid| rustix::process::kill_process(pid, signal));
+}
+
 enum Notice {
     End(End),
     ChildEnded,
@@ -377,9 +382,7 @@ impl Supervision<'_> {
         if let Some(main) = self.main {
             let _ = rustix::process::kill_process_group(main, signal);
         }
-        for pid in descendants(std::process::id()).into_iter().filter_map(|pid| pid_of(pid).ok()) {
-            let _ = rustix::process::kill_process(pid, signal);
-        }
+        descendants(std::process::id()).into_iter().for_each(|pid| signal_to(pid, signal));
     }
 
     /// Reports to gputune. Returns true if gputune still exists.

@@ -25,7 +25,7 @@ fn probe(folder: &Path, command: &[String], adapter: &str, space: &str, experime
     let step = spec.step.into_command(support::gputune().into(), support::gputune().into(), &device);
     let config = spec.space.first().unwrap();
     let settings = spec.space.settings(&config);
-    let job = Job { experiment, ..Job::new(1, &config, &settings, &spec.limits) };
+    let job = Job { experiment: experiment.cloned(), ..Job::new(1, &config, &settings, &spec.limits) };
     CommandProber::new(step, folder).probe(&job, &mut |_| ControlFlow::Continue(())).unwrap()
 }
 

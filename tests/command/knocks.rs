@@ -490,7 +490,7 @@ struct Disturbing {
 impl gputune::probe::Prober for Disturbing {
     fn probe(
         &mut self,
-        job: &gputune::probe::Job<'_>,
+        job: &gputune::probe::Job,
         _: &mut dyn FnMut(&gputune::model::Progress) -> std::ops::ControlFlow<()>,
     ) -> Result<Outcome, gputune::probe::ProbeError> {
         if job.settings.integer("x") == Some(self.x) && self.tries > 0 {

@@ -15,7 +15,7 @@ struct Disturbing;
 impl Prober for Disturbing {
     fn probe(
         &mut self,
-        job: &Job<'_>,
+        job: &Job,
         _: &mut dyn FnMut(&gputune::model::Progress) -> std::ops::ControlFlow<()>,
     ) -> Result<Outcome, ProbeError> {
         Ok(if job.settings.integer("x") == Some(1) { measured() } else { disturbed() })

@@ -76,7 +76,7 @@ impl Strategy for Expects {
 struct Within(f64);
 
 impl Prober for Within {
-    fn probe(&mut self, _: &Job<'_>, _: &mut dyn FnMut(&Progress) -> ControlFlow<()>) -> Result<Outcome, ProbeError> {
+    fn probe(&mut self, _: &Job, _: &mut dyn FnMut(&Progress) -> ControlFlow<()>) -> Result<Outcome, ProbeError> {
         let throughput = Some(Estimate::interval(100.0, 100.0 * (1.0 - self.0), 100.0 * (1.0 + self.0)));
         Ok(Outcome::Measured(Measurement { throughput, ..Measurement::default() }))
     }
@@ -105,7 +105,7 @@ fn a_gain_that_measurements_cannot_tell_from_none_ends_a_search_and_it_says_so()
 struct HoldsNothing;
 
 impl Prober for HoldsNothing {
-    fn probe(&mut self, job: &Job<'_>, _: &mut dyn FnMut(&Progress) -> ControlFlow<()>) -> Result<Outcome, ProbeError> {
+    fn probe(&mut self, job: &Job, _: &mut dyn FnMut(&Progress) -> ControlFlow<()>) -> Result<Outcome, ProbeError> {
         std::thread::sleep(START);
         let x = job.settings.iter().find_map(|(_, value)| value.as_f64()).unwrap();
         let throughput = Some(Estimate::interval(100.0 * x, 99.0 * x, 101.0 * x));

@@ -41,12 +41,12 @@ impl Noisy {
 impl Prober for Noisy {
     fn probe(
         &mut self,
-        job: &Job<'_>,
+        job: &Job,
         _watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
     ) -> Result<Outcome, ProbeError> {
         self.probes += 1;
         let machine = (self.machine)(self.probes, self.uniform());
-        let value = (self.speed)(job.settings) * (machine + self.between_runs * self.normal()).exp();
+        let value = (self.speed)(&job.settings) * (machine + self.between_runs * self.normal()).exp();
         let half = value * self.reported;
         let throughput = Some(Estimate::interval(value, value - half, value + half));
         Ok(Outcome::Measured(Measurement { throughput, unit: "samples/s".to_owned(), ..Measurement::default() }))

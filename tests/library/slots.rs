@@ -207,7 +207,7 @@ struct Going {
 }
 
 impl Prober for Going {
-    fn probe(&mut self, _job: &Job<'_>, _watch: Watch<'_>) -> Result<Outcome, ProbeError> {
+    fn probe(&mut self, _job: &Job, _watch: Watch<'_>) -> Result<Outcome, ProbeError> {
         if self.left == 0 {
             return Err(ProbeError::Lost { host: self.host.to_owned(), reason: "its connection has ended".to_owned() });
         }

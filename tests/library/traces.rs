@@ -52,8 +52,8 @@ fn write_journal(path: &Path, elapsed_s: f64, facts: &[(&str, Fact)]) {
 struct Recording(Arc<Mutex<Vec<u32>>>);
 
 impl Prober for Recording {
-    fn probe(&mut self, job: &Job<'_>, _watch: Watch<'_>) -> Result<Outcome, ProbeError> {
-        assert_eq!(job.experiment.map(|asked| asked.mode), Some(Mode::Trace));
+    fn probe(&mut self, job: &Job, _watch: Watch<'_>) -> Result<Outcome, ProbeError> {
+        assert_eq!(job.experiment.as_ref().map(|asked| asked.mode), Some(Mode::Trace));
         self.0.lock().unwrap().push(job.number);
         let file = Fact::Text(format!("logs/{}", job.number));
         Ok(measured(1.0, &[("trace.steps", Fact::Number(4.0)), ("trace.file", file), ("threads", Fact::Number(9.0))]))

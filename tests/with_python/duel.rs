@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use gputune::model::{Config, Settings, Walk};
 use gputune::probe::duel::{Duel, DuelEnd, Side, Way};
-use gputune::probe::{CommandProber, Effort, Job, Prober};
+use gputune::probe::{CommandProber, Job, Prober};
 use gputune::spec::Spec;
 
 use crate::support::python::{Python, python_with};
@@ -107,15 +107,7 @@ fn both_are_forked_where_forks_measure_the_same() {
         CommandProber::new(spec.step.into_command(gputune().into(), gputune().into(), &device), search.out());
     let configs: Vec<Config> = Walk::new(&space).take(3).collect();
     let settings: Vec<Settings> = configs.iter().map(|config| space.settings(config)).collect();
-    let job = |at: usize| Job {
-        number: u32::try_from(at + 1).unwrap(),
-        config: &configs[at],
-        settings: &settings[at],
-        limits: &limits,
-        effort: Effort::Probe,
-        experiment: None,
-        keeps: false,
-    };
+    let job = |at: usize| Job::new(u32::try_from(at + 1).unwrap(), &configs[at], &settings[at], &limits);
     // The first probe reports its imports, the second starts the process to fork from.
     for at in [0, 1] {
         let outcome = prober.probe(&job(at), &mut |_| ControlFlow::Continue(())).unwrap();

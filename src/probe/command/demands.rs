@@ -74,7 +74,7 @@ impl Session {
             Ending::Exited(2) => {
                 let reason = classify::with_last_words(ending, &last_lines);
                 // A command may require an argument from the space; then the unmodified command fails.
-                if self.task.is_as_it_is {
+                if self.job.config.is_as_it_is() {
                     let reason =
                         format!("the unmodified command fails: {reason}; state today's settings in [baseline]");
                     return Some(Ok(Outcome::Rejected(Failure::new(reason))));
@@ -122,20 +122,20 @@ pub(super) fn said(failure: &Failure) -> Vec<String> {
 }
 
 /// Returns what a process that already trains must report after it received this config.
-pub(super) fn asked_in_session(step: &CommandStep, job: &Job<'_>) -> Result<Asked, ProbeError> {
-    let targets = step.template.apply.in_session(job.settings);
+pub(super) fn asked_in_session(step: &CommandStep, job: &Job) -> Result<Asked, ProbeError> {
+    let targets = step.template.apply.in_session(&job.settings);
     let targets = targets.map(|(applied, _)| (applied.name.clone(), applied.parameter.clone())).collect();
     Ok(Asked { targets, ..asked(step, job)? })
 }
 
 /// Returns what the processes of a step with this config must report.
-pub(super) fn asked(step: &CommandStep, job: &Job<'_>) -> Result<Asked, ProbeError> {
-    let targets = step.template.apply.by_hook(job.settings);
+pub(super) fn asked(step: &CommandStep, job: &Job) -> Result<Asked, ProbeError> {
+    let targets = step.template.apply.by_hook(&job.settings);
     let ranks = step.ranks.as_ref().and_then(|ranks| ranks.value(|name| job.settings.get(name)).ok());
     let of_config = targets.map(|(applied, _)| (applied.name.clone(), applied.parameter.clone()));
-    let of_experiment = job.experiment.into_iter().flat_map(Experiment::hook_targets);
+    let of_experiment = job.experiment.iter().flat_map(Experiment::hook_targets);
     // A loader-only experiment does not train, so training settings cannot take effect.
-    let is_loader_only = job.experiment.is_some_and(|experiment| experiment.mode == Mode::LoaderOnly);
+    let is_loader_only = job.mode() == Some(Mode::LoaderOnly);
     let matters = |(target, _): &(String, String)| !is_loader_only || target.starts_with("dataloader.");
     Ok(Asked {
         samples_per_step: samples_per_step(step, job)?,
@@ -160,7 +160,7 @@ pub fn as_it_is_needs(
     template.needs_settings(set).or_else(counts)
 }
 
-fn samples_per_step(step: &CommandStep, job: &Job<'_>) -> Result<Option<f64>, ProbeError> {
+fn samples_per_step(step: &CommandStep, job: &Job) -> Result<Option<f64>, ProbeError> {
     let Some(expression) = &step.samples_per_step else { return Ok(None) };
     let samples = expression.value(|name| job.settings.get(name)).ok().and_then(|samples| samples.as_f64());
     // For the unmodified job, the hook counts the samples.

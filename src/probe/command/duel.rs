@@ -99,8 +99,8 @@ impl CommandProber {
     /// Returns the reason, if known before a start, why one process cannot receive the settings of all sides.
     fn cannot_switch(&self, bout: &Bout<'_, '_>) -> Option<String> {
         let opened = self.live.held.as_ref().map(|held| &held.opened);
-        let first = opened.unwrap_or(bout.duel.job(Side::A).settings);
-        let is_switch = |job: &Job<'_>| self.live.is_switch(&self.step, first, job.settings);
+        let first = opened.unwrap_or(&bout.duel.job(Side::A).settings);
+        let is_switch = |job: &Job| self.live.is_switch(&self.step, first, &job.settings);
         if bout.duel.jobs.iter().all(is_switch) {
             self.cannot_hold()
         } else {
@@ -157,8 +157,8 @@ fn switch_in_turn(bout: &mut Bout<'_, '_>, session: &mut Session, mut has: Optio
             Ok(side) => side,
             Err(end) => return Ok(Tried::Over(end)),
         };
-        let limits = warming(bout.duel.job(side).limits);
-        let job = Job { limits: &limits, ..*bout.duel.job(side) };
+        let job = bout.duel.job(side);
+        let job = Job { limits: warming(&job.limits), ..job.clone() };
         let is_same = Some(side) == has;
         if !is_same {
             let answer = session.configure(&job, &mut bout.watch(side))?;

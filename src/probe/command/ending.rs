@@ -72,7 +72,7 @@ impl Session {
     pub(super) fn keep_files(&self, outcome: &mut Outcome) {
         kept_file::keep(self.scratch.path(), &self.log, outcome);
         if let Outcome::Measured(measurement) = outcome
-            && self.task.mode == Some(Mode::Trace)
+            && self.job.mode() == Some(Mode::Trace)
             && let Some(name) = TRACE.of_log(&self.log).as_deref().and_then(|path| path.file_name())
         {
             measurement.facts.insert(0, TRACE_FILE, Fact::Text(format!("logs/{}", name.display())));
@@ -103,7 +103,7 @@ impl Session {
     }
 
     fn time_to_end(&self, verdict: &Verdict) -> Duration {
-        let grace_time = self.task.limits.grace_time;
+        let grace_time = self.job.limits.grace_time;
         if self.heard.reported.is_some() {
             // A command that ends because of an error may print more about it.
             grace_time.min(LAST_WORDS)
@@ -122,7 +122,7 @@ impl Session {
         mut hurries: bool,
         asks: &mut dyn FnMut(&mut Self) -> bool,
     ) -> Result<(), ProbeError> {
-        let deadline = Instant::now() + self.task.limits.grace_time + LONGEST;
+        let deadline = Instant::now() + self.job.limits.grace_time + LONGEST;
         if let Some(supervised) = self.supervised.as_mut().filter(|_| !self.heard.is_clean) {
             supervised.stop(hurries);
         }
@@ -181,7 +181,7 @@ impl Session {
 }
 
 /// Moves the time of a probe that is not a trial to `common`. Adds `common` to the time of the next measured trial.
-pub(super) fn share(job: &Job<'_>, outcome: &mut Outcome, common: &mut Spent) {
+pub(super) fn share(job: &Job, outcome: &mut Outcome, common: &mut Spent) {
     let Outcome::Measured(measurement) = outcome else { return };
     let Some(spent) = &mut measurement.spent else { return };
     if job.number == 0 || job.effort.is_for_losses() {

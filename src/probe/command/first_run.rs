@@ -207,7 +207,7 @@ impl CommandProber {
     ///
     /// # Errors
     /// The command cannot be started.
-    pub fn first_run(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<FirstRun, ProbeError> {
+    pub fn first_run(&mut self, job: &Job, watch: Watch<'_>) -> Result<FirstRun, ProbeError> {
         self.protect().map_err(ProbeError::from)?;
         let (step, began) = (Arc::clone(&self.step), Instant::now());
         let opening = Opening { process: Process::Fresh { tells_imports: false }, keeps: false, place: 0 };

@@ -56,21 +56,21 @@ struct Doubt {
 }
 
 impl Held {
-    pub(super) fn new(process: Open, job: &Job<'_>) -> Self {
+    pub(super) fn new(process: Open, job: &Job) -> Self {
         Self { process, opened: job.settings.clone(), current: job.settings.clone() }
     }
 }
 
 impl Live {
     /// Returns true if the process of this job may be kept for other configs.
-    pub(super) fn may_keep(&self, step: &CommandStep, job: &Job<'_>) -> bool {
+    pub(super) fn may_keep(&self, step: &CommandStep, job: &Job) -> bool {
         self.not_held < MOST_NOT_HELD
             && self.is_for(step, job)
             && step.template.apply.applied.iter().any(|applied| self.is_live(step, applied))
     }
 
     /// Returns true if a job may be measured live. The final measurements of a config need a separate process.
-    fn is_for(&self, step: &CommandStep, job: &Job<'_>) -> bool {
+    fn is_for(&self, step: &CommandStep, job: &Job) -> bool {
         self.is_able(step) && !job.effort.is_for_losses() && job.experiment.is_none() && job.keeps
     }
 
@@ -124,9 +124,9 @@ impl Live {
     }
 
     /// Takes the waiting process, if any. The second value is true if the process can receive this job's config.
-    pub(super) fn take(&mut self, step: &CommandStep, job: &Job<'_>) -> Option<(Held, bool)> {
+    pub(super) fn take(&mut self, step: &CommandStep, job: &Job) -> Option<(Held, bool)> {
         let held = self.held.take()?;
-        let fits = self.is_for(step, job) && self.is_switch(step, &held.opened, job.settings);
+        let fits = self.is_for(step, job) && self.is_switch(step, &held.opened, &job.settings);
         Some((held, fits))
     }
 
@@ -136,32 +136,32 @@ impl Live {
     }
 
     /// Keeps a process whose present config is this job's.
-    pub(super) fn keep(&mut self, mut held: Held, job: &Job<'_>) {
+    pub(super) fn keep(&mut self, mut held: Held, job: &Job) {
         held.current = job.settings.clone();
         self.held = Some(held);
     }
 
-    pub(super) fn measured(&mut self, step: &CommandStep, held: &Held, job: &Job<'_>, outcome: &Outcome) {
+    pub(super) fn measured(&mut self, step: &CommandStep, held: &Held, job: &Job, outcome: &Outcome) {
         if let Outcome::Measured(measurement) = outcome {
             self.tell_of_leaving(measurement);
-            let changed = changes(step, &held.opened, job.settings);
+            let changed = changes(step, &held.opened, &job.settings);
             let (number, config) = (job.number, job.config.clone());
             self.figures.push(Figure { number, config, measurement: measurement.clone(), changed });
         }
     }
 
-    pub(super) fn refused(&mut self, step: &CommandStep, held: &Held, job: &Job<'_>, reason: &str) {
-        self.close(&changes(step, &held.current, job.settings), reason);
+    pub(super) fn refused(&mut self, step: &CommandStep, held: &Held, job: &Job, reason: &str) {
+        self.close(&changes(step, &held.current, &job.settings), reason);
     }
 
     /// Records that a config failed live. A separate process will show if the config is the cause.
-    pub(super) fn failed(&mut self, step: &CommandStep, held: &Held, job: &Job<'_>, how: String) {
-        let changed = changes(step, &held.current, job.settings);
+    pub(super) fn failed(&mut self, step: &CommandStep, held: &Held, job: &Job, how: String) {
+        let changed = changes(step, &held.current, &job.settings);
         self.doubt = Some(Doubt { number: job.number, changed, how });
     }
 
     /// Compares a config's outcome in a separate process with its live result. On a difference, closes its targets.
-    pub(super) fn compare(&mut self, job: &Job<'_>, outcome: &Outcome) {
+    pub(super) fn compare(&mut self, job: &Job, outcome: &Outcome) {
         let Outcome::Measured(own) = outcome else {
             self.doubt = None;
             return;
@@ -175,7 +175,7 @@ impl Live {
             );
             self.close(&doubt.changed, &reason);
         }
-        let figures = self.figures.extract_if(.., |figure| figure.config == *job.config);
+        let figures = self.figures.extract_if(.., |figure| figure.config == job.config);
         let Some(figure) = figures.last() else { return };
         let same = same_rate(own, &figure.measurement).and_then(|()| same_memory(own, &figure.measurement));
         if let Err(difference) = same {

@@ -8,7 +8,7 @@ use super::super::clock_watch::ClockWatch;
 use super::super::hang::Hang;
 use super::super::measuring::patience::Patience;
 use super::super::protocol::{Order, Setting, VERSION_OF_HOLD};
-use super::session::{Session, Task};
+use super::session::Session;
 use super::verdict::Verdict;
 use super::{CommandProber, Job, ProbeError, Watch, demands};
 
@@ -36,7 +36,7 @@ impl Session {
         let outside = if let Verdict::LeftTraining(outside) = verdict { outside } else { Duration::ZERO };
         let ended = Instant::now().checked_sub(outside).unwrap_or(self.begin);
         let may_hold = keeps && verdict.is_good() && self.can_go_on();
-        let is_held = may_hold && matches!(self.hold(self.task.limits.grace_time, watch)?, Answer::Done);
+        let is_held = may_hold && matches!(self.hold(self.job.limits.grace_time, watch)?, Answer::Done);
         if !is_held {
             self.close(&verdict, watch)?;
         }
@@ -69,29 +69,29 @@ impl Session {
     }
 
     /// Gives a held process another config, and discards the reports on the config before.
-    pub(super) fn configure(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Answer, ProbeError> {
+    pub(super) fn configure(&mut self, job: &Job, watch: Watch<'_>) -> Result<Answer, ProbeError> {
         self.resume();
         let begin = Instant::now();
         let asked = demands::asked_in_session(&self.step, job)?;
-        self.task = Task::of(job);
+        self.job = job.clone();
         self.segment += 1;
         self.begin = begin;
         self.clock = ClockWatch::begin();
         self.hang = Hang::default();
         self.heard.begin_segment(asked, begin);
-        self.patience = Patience::new(job, &self.step.template.apply.under_targets(job.settings));
+        self.patience = Patience::new(job, &self.step.template.apply.under_targets(&job.settings));
         let segment = self.segment;
         let order = Order::Configure {
             segment,
             config: job.settings.clone(),
-            apply: Setting::all(self.step.template.apply.in_session(job.settings)),
+            apply: Setting::all(self.step.template.apply.in_session(&job.settings)),
         };
         self.note_log(job)?;
         if !self.socket.order(&order) {
             return Ok(Answer::None);
         }
         // The process first ends its loader workers, which may be loading a sample.
-        let patience = self.task.limits.stall_time;
+        let patience = self.job.limits.stall_time;
         let answer = self.answer(patience, watch, |session| match &session.heard.configured {
             Some((answered, refused)) if *answered == segment => {
                 Some(refused.clone().map_or(Answer::Done, Answer::Refused))
@@ -104,7 +104,7 @@ impl Session {
     }
 
     /// Writes into the log of this trial which file has the output of its process.
-    fn note_log(&self, job: &Job<'_>) -> Result<(), ProbeError> {
+    fn note_log(&self, job: &Job) -> Result<(), ProbeError> {
         let name = CommandProber::log_name(job.number, job.effort);
         let Some(path) = name.file_name().map(|name| self.log.with_file_name(name)) else { return Ok(()) };
         // The process received its first config again, so this is the log with its output.

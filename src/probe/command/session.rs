@@ -31,30 +31,10 @@ use super::super::trackers;
 use super::super::writes::{ProbeScratch, Protection, layer_name};
 use super::starting::{Process, environment, rendered_folder, write_rendered, writes_of};
 use super::verdict::Verdict;
-use super::{CommandProber, CommandStep, Effort, Job, Limits, Mode, ProbeError, Rate, Watch, demands};
+use super::{CommandProber, CommandStep, Effort, Job, Mode, ProbeError, Rate, Watch, demands};
 use crate::machine::{GpuState, nvml::Visible};
 use crate::model::fact::{TRACE_ERROR, TRACE_STEPS, TRAINED_LARGEST};
 use crate::model::{Progress, STEPS_PER_SECOND};
-
-/// The parts of a job that matter while its process runs.
-#[derive(Debug, Clone)]
-pub(super) struct Task {
-    pub(super) limits: Limits,
-    pub(super) effort: Effort,
-    pub(super) mode: Option<Mode>,
-    pub(super) is_as_it_is: bool,
-}
-
-impl Task {
-    pub(super) fn of(job: &Job<'_>) -> Self {
-        Self {
-            limits: *job.limits,
-            effort: job.effort,
-            mode: job.experiment.map(|asked| asked.mode),
-            is_as_it_is: job.config.is_as_it_is(),
-        }
-    }
-}
 
 pub(super) struct Opening<'w> {
     pub(super) process: Process<'w>,
@@ -67,7 +47,7 @@ pub(super) struct Opening<'w> {
 /// A training process, with its reports since it received its config.
 pub(super) struct Session {
     pub(super) step: Arc<CommandStep>,
-    pub(super) task: Task,
+    pub(super) job: Job,
     pub(super) messages: Receiver<Message>,
     pub(super) words: Vec<String>,
     /// The time when the process started or received its config.
@@ -108,13 +88,13 @@ impl Session {
         step: &Arc<CommandStep>,
         (folder, protection): (&Path, Option<&Protection>),
         Opening { process, keeps, place }: Opening<'_>,
-        job: &Job<'_>,
+        job: &Job,
     ) -> Result<Self, ProbeError> {
         let (sender, messages) = sync_channel(1024);
         let sender = &sender;
         let asked = demands::asked(step, job)?;
         let probe_dir = rendered_folder(folder, job);
-        let rendered = step.template.render(job.settings, &step.gputune, &probe_dir);
+        let rendered = step.template.render(&job.settings, &step.gputune, &probe_dir);
         let program = rendered.command.first().cloned().unwrap_or_default();
         let log = folder.join(CommandProber::log_name(job.number, job.effort));
         let logs = log.parent().unwrap_or(folder);
@@ -153,7 +133,7 @@ impl Session {
         scratch.note(supervised.pid());
         Ok(Self {
             step: Arc::clone(step),
-            task: Task::of(job),
+            job: job.clone(),
             messages,
             words,
             begin,
@@ -170,7 +150,7 @@ impl Session {
             log,
             heard: Heard::nothing(Arc::clone(step), &program, asked, begin),
             hang: Hang::default(),
-            patience: Patience::new(job, &step.template.apply.under_targets(job.settings)),
+            patience: Patience::new(job, &step.template.apply.under_targets(&job.settings)),
             output_bytes: 0,
             is_forked,
             is_stopped: false,
@@ -288,16 +268,16 @@ impl Session {
         }
         let attendance = self.heard.ranks.attendance(now);
         // The experiment ends when one of these facts is reported.
-        let awaited: &[&str] = match self.task.mode {
+        let awaited: &[&str] = match self.job.mode() {
             Some(Mode::ShortEpochs) => &["epoch_end.seconds"],
             Some(Mode::Trace) => &[TRACE_STEPS, TRACE_ERROR],
             Some(Mode::LargestBatch) => &[TRAINED_LARGEST],
             _ => &[],
         };
         let enough = |is_enough: bool| is_enough.then_some(Verdict::Enough);
-        let verdict = match (self.task.effort, sufficiency) {
+        let verdict = match (self.job.effort, sufficiency) {
             (Effort::Losses { count }, _) => enough(self.heard.totals.has_first_losses(count)),
-            _ if self.task.mode == Some(Mode::FirstRun) => enough(self.has_shown_enough(now)),
+            _ if self.job.mode() == Some(Mode::FirstRun) => enough(self.has_shown_enough(now)),
             _ if !awaited.is_empty() => enough(awaited.iter().any(|name| self.heard.facts.get(name).is_some())),
             (_, Sufficiency::TooLittle) => None,
             (_, Sufficiency::Enough) => Some(Verdict::Enough),
@@ -309,10 +289,10 @@ impl Session {
         if let Attendance::Wrong(reason) = attendance {
             return Some(Verdict::Ranks(reason));
         }
-        if let Some(reason) = self.heard.ranks.lost(now, self.task.limits.grace_time) {
+        if let Some(reason) = self.heard.ranks.lost(now, self.job.limits.grace_time) {
             return Some(Verdict::Ranks(reason));
         }
-        if now.duration_since(self.begin) >= self.task.limits.probe_time {
+        if now.duration_since(self.begin) >= self.job.limits.probe_time {
             return Some(Verdict::TimeIsUp);
         }
         self.without_steps_since(now)
@@ -322,7 +302,7 @@ impl Session {
 fn variables(
     step: &CommandStep,
     rendered: Vec<(String, String)>,
-    job: &Job<'_>,
+    job: &Job,
     (scratch, socket): (&Path, &Path),
     asks: Asks,
 ) -> Result<BTreeMap<String, String>, ProbeError> {
@@ -333,7 +313,7 @@ fn variables(
     laid_down.map_err(ProbeError::io("write the hook to", scratch))?;
     hook::import_first(&mut env, &folder);
     env.insert(protocol::SOCKET.to_owned(), socket.display().to_string());
-    env.insert(protocol::CONFIG.to_owned(), serde_json::to_string(job.settings).unwrap_or_default());
+    env.insert(protocol::CONFIG.to_owned(), serde_json::to_string(&job.settings).unwrap_or_default());
     env.insert(protocol::TRIAL.to_owned(), job.number.to_string());
     Ok(env)
 }
@@ -341,7 +321,7 @@ fn variables(
 /// Starts to read the output of the step. Also returns the descriptor to which the step writes.
 fn read_output(
     step: &CommandStep,
-    job: &Job<'_>,
+    job: &Job,
     log: &Path,
     sender: &SyncSender<Message>,
 ) -> Result<(Output, OwnedFd), ProbeError> {

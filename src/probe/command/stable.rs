@@ -7,8 +7,9 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
+use super::super::supervisor::signal_to;
 use super::Job;
 use super::session::Session;
 use super::verdict::Verdict;
@@ -33,7 +34,7 @@ pub(super) struct Open {
 }
 
 impl Open {
-    pub(super) fn new(session: Box<Session>, job: &Job<'_>) -> Self {
+    pub(super) fn new(session: Box<Session>, job: &Job) -> Self {
         Self { config: job.config.clone(), number: job.number, session }
     }
 }
@@ -112,7 +113,7 @@ impl Session {
             if Instant::now() >= deadline {
                 return self.resume();
             }
-            signal(&moving, Signal::STOP);
+            moving.into_iter().for_each(|pid| signal_to(pid, Signal::STOP));
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -122,13 +123,7 @@ impl Session {
             return;
         }
         if let Some(root) = self.supervised.as_ref().map(|supervised| supervised.pid()) {
-            signal(&descendants(root), Signal::CONT);
+            descendants(root).into_iter().for_each(|pid| signal_to(pid, Signal::CONT));
         }
-    }
-}
-
-fn signal(pids: &[u32], signal: Signal) {
-    for pid in pids.iter().filter_map(|pid| Pid::from_raw(pid.cast_signed())) {
-        let _ = kill_process(pid, signal);
     }
 }

@@ -30,8 +30,8 @@ const NO_BYTECODE: &str = "PYTHONDONTWRITEBYTECODE";
 
 /// Returns the environment variables of the spec and of an experiment, and defaults for unbuffered output and the
 /// terminal.
-pub(super) fn environment(of_spec: Vec<(String, String)>, job: &Job<'_>) -> BTreeMap<String, String> {
-    let of_experiment = job.experiment.map(Experiment::environment).unwrap_or_default();
+pub(super) fn environment(of_spec: Vec<(String, String)>, job: &Job) -> BTreeMap<String, String> {
+    let of_experiment = job.experiment.as_ref().map(Experiment::environment).unwrap_or_default();
     let mut env: BTreeMap<String, String> = of_spec.into_iter().chain(of_experiment).collect();
     if std::env::var_os(UNBUFFERED).is_none() {
         // Python buffers its printed lines if the command pipes them to another program. Then gputune would see a
@@ -47,7 +47,7 @@ pub(super) fn environment(of_spec: Vec<(String, String)>, job: &Job<'_>) -> BTre
 }
 
 /// Returns the folder for a probe's rendered files. A full-precision run has its own folder, so the trial's files remain.
-pub(super) fn rendered_folder(folder: &Path, job: &Job<'_>) -> PathBuf {
+pub(super) fn rendered_folder(folder: &Path, job: &Job) -> PathBuf {
     let suffix = if job.effort.is_for_losses() { "full-precision" } else { "" };
     CommandProber::probe_dir(folder, job.number).with_extension(suffix)
 }
@@ -138,11 +138,11 @@ impl CommandProber {
     pub(super) fn probe_somehow(
         &mut self,
         warm: &mut Warm,
-        job: &Job<'_>,
+        job: &Job,
         watch: Watch<'_>,
     ) -> Result<Outcome, ProbeError> {
         let folder = Self::probe_dir(&self.folder, job.number);
-        let rendered = self.step.template.render(job.settings, &self.step.gputune, &folder);
+        let rendered = self.step.template.render(&job.settings, &self.step.gputune, &folder);
         let env = environment(rendered.env, job);
         match warm.way(&self.step, (&self.folder, self.protection.as_ref()), (job, &env), watch) {
             Way::Interrupted => Ok(Outcome::Interrupted),
@@ -173,7 +173,7 @@ impl CommandProber {
     fn probe_fresh(
         &mut self,
         warm: &mut Warm,
-        job: &Job<'_>,
+        job: &Job,
         watch: Watch<'_>,
         tells_imports: bool,
     ) -> Result<Outcome, ProbeError> {

@@ -62,7 +62,7 @@ impl Session {
         const SHORTEST: Duration = Duration::from_secs(10);
         const STEPS: f64 = 3.0;
         let is_brief =
-            matches!(self.task.effort, Effort::Brief | Effort::Losses { .. }) && self.heard.ranks.count() <= 1;
+            matches!(self.job.effort, Effort::Brief | Effort::Losses { .. }) && self.heard.ranks.count() <= 1;
         let longest_step = self.heard.window.since(0.0).iter().map(|step| step.work.seconds).fold(0.0, f64::max);
         let is_long = outside >= SHORTEST && outside.as_secs_f64() >= STEPS * longest_step;
         is_brief && self.heard.window.steps() > 0 && is_long && self.patience.is_look_due(outside)
@@ -72,16 +72,16 @@ impl Session {
     /// script waits for its loader or for other ranks.
     pub(super) fn without_steps_since(&mut self, now: Instant) -> Option<Verdict> {
         let silent = now.duration_since(self.heard.last_progress);
-        let is_silent = silent >= self.task.limits.stall_time;
+        let is_silent = silent >= self.job.limits.stall_time;
         // Other programs make a start take longer, so the time in which the job waited for a CPU does not count.
         let is_start = is_silent && self.heard.window.steps() == 0;
         let waited = if is_start { self.host.waited_for_processor() } else { Duration::ZERO };
-        let is_stalled = is_silent && silent.saturating_sub(waited) >= self.task.limits.stall_time;
+        let is_stalled = is_silent && silent.saturating_sub(waited) >= self.job.limits.stall_time;
         let last_step = self.heard.window.last_step().map_or(now, |last| self.begin + last);
         let outside = now.saturating_duration_since(last_step);
         // A rank may wait long for a rank that evaluates, so a probe of several ranks may use the whole `stall_time`.
         let has_left = self.heard.ranks.count() <= 1 && self.patience.has_left(outside);
-        let may_be_kept = self.patience.is_worth_keeping() && !self.task.effort.is_for_losses();
+        let may_be_kept = self.patience.is_worth_keeping() && !self.job.effort.is_for_losses();
         if may_be_kept && (has_left || is_stalled) {
             self.look_where_it_is(&mut |_| true);
             if !self.hang.is_blocked {
@@ -92,7 +92,7 @@ impl Session {
             self.look_where_it_is(&mut |_| true);
             if !self.hang.is_blocked {
                 // A comparison of losses also works with fewer steps than requested.
-                let has_losses = self.task.effort.is_for_losses() && !self.heard.totals.first_losses().is_empty();
+                let has_losses = self.job.effort.is_for_losses() && !self.heard.totals.first_losses().is_empty();
                 return Some(if has_losses { Verdict::LeftTraining(outside) } else { Verdict::Stalled });
             }
             self.patience.wait_on(outside);
@@ -103,7 +103,7 @@ impl Session {
     fn outcome_of(&mut self, verdict: &Verdict) -> Outcome {
         let last_lines = self.output.last_lines();
         let failure = |reason: String| classify::failure(reason, &last_lines);
-        let limits = self.task.limits;
+        let limits = self.job.limits;
         let stopped_itself = matches!(verdict, Verdict::Enough);
         if let Some(compiling) = self.compiling(verdict) {
             return Outcome::TimedOut(failure(compiling.reason()));
@@ -200,7 +200,7 @@ impl Session {
         let is_wide = |rate: Estimate| rate.relative_half_width().is_none_or(|half| half > WIDE);
         if let Outcome::Measured(measurement) = &mut outcome
             && measurement.throughput.is_some_and(is_wide)
-            && matches!((&self.step.rate, &self.task.mode), (Rate::Events, None))
+            && matches!((&self.step.rate, self.job.mode()), (Rate::Events, None))
         {
             let (steps, longer) = (self.heard.window.steps(), classify::train_longer(self.length_option()));
             let words = format!("the script ended after {steps} steps, too few for a narrow interval: {longer}");
@@ -300,7 +300,7 @@ impl Session {
     /// Returns the outcome of the measured steps, or of an experiment without steps. Returns `None` if nothing was
     /// measured.
     fn measured(&mut self, last_lines: &[String], stopped_itself: bool) -> Option<Outcome> {
-        if let Effort::Losses { count } = self.task.effort
+        if let Effort::Losses { count } = self.job.effort
             && self.heard.totals.has_first_losses(count)
         {
             // The losses suffice. A script that prints its rate now and then may not have printed it yet.
@@ -356,7 +356,7 @@ impl Session {
 
     /// Returns the outcome of an experiment whose result is facts, without a throughput.
     fn without_steps(&self, last_lines: &[String]) -> Option<Outcome> {
-        let is_done = match self.task.mode {
+        let is_done = match self.job.mode() {
             Some(Mode::LoaderOnly) => !self.heard.facts.numbered(LOADER_RATE).is_empty(),
             Some(Mode::LargestBatch) => self.heard.facts.get(TRAINED_LARGEST).is_some(), // before a rate was printed
             _ => false,

@@ -151,7 +151,7 @@ pub(in crate::probe) fn run_processes<P: Prober + ?Sized>(
             Ok(side) => side,
             Err(end) => return Ok(end),
         };
-        let job = Job { keeps: false, ..*bout.duel.job(side) };
+        let job = Job { keeps: false, ..bout.duel.job(side).clone() };
         let began = Instant::now();
         let outcome = prober.probe(&job, &mut bout.watch(side))?;
         if matches!(outcome, Outcome::Interrupted) {
@@ -199,7 +199,8 @@ mod tests {
         let job = Job { effort: Effort::Brief, keeps: true, ..Job::new(1, &config, &settings, &limits) };
         let next = |keeps: bool, seconds: f64| {
             let (half_width, rounds, time, seed) = (0.0, 1, Duration::from_secs(60), None);
-            let duel = Duel { jobs: &[job, job], half_width, rounds, time, ways: Way::ALL, seed, keeps };
+            let duel =
+                Duel { jobs: &[job.clone(), job.clone()], half_width, rounds, time, ways: Way::ALL, seed, keeps };
             let mut hears = |_: &DuelProgress<'_>| ControlFlow::Continue(());
             let mut bout = Bout::new(&duel, &mut hears);
             let block = |side| Block {

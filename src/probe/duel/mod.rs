@@ -34,7 +34,7 @@ pub const BLOCK: Duration = Duration::from_millis(250);
 #[derive(Debug, Clone, Copy)]
 pub struct Duel<'a> {
     /// The configs, two or more. The duel compares the first config with each other config.
-    pub jobs: &'a [Job<'a>],
+    pub jobs: &'a [Job],
     /// The duel ends early when the ratios' intervals have this relative half width; usually the precision.
     pub half_width: f64,
     /// The maximum number of rounds, usually [`ROUNDS`]. A round is two blocks per config in the order A, B, B, A, or one process
@@ -50,9 +50,9 @@ pub struct Duel<'a> {
     pub keeps: bool,
 }
 
-impl<'a> Duel<'a> {
+impl Duel<'_> {
     /// Returns the job of a side.
-    pub fn job(&self, side: Side) -> &Job<'a> {
+    pub fn job(&self, side: Side) -> &Job {
         &self.jobs[side.place()]
     }
 

@@ -52,13 +52,13 @@ pub(in crate::probe) struct Patience {
 
 impl Patience {
     /// Returns the patience for a probe. `settings` are the config's settings by the names of their targets.
-    pub(in crate::probe) fn new(job: &Job<'_>, settings: &Settings) -> Self {
-        let within = Self::within(job.limits, job.effort);
+    pub(in crate::probe) fn new(job: &Job, settings: &Settings) -> Self {
+        let within = Self::within(&job.limits, job.effort);
         // An experiment that observes measures as long as possible: the script's work outside of steps is rare.
-        let observes = job.experiment.is_some_and(|experiment| experiment.mode == Mode::Observe);
+        let observes = job.mode() == Some(Mode::Observe);
         let shortest = if observes { within.longest } else { within.shortest };
         // An experiment that observes a run, or times the ends of its epochs, must see complete evaluations.
-        let ends_epochs = job.experiment.is_some_and(|experiment| experiment.mode == Mode::ShortEpochs);
+        let ends_epochs = job.mode() == Some(Mode::ShortEpochs);
         let may_leave = !observes && !ends_epochs && !job.effort.is_for_losses();
         Self { queued: queued_steps(settings), shortest, may_leave, ..within }
     }

@@ -13,7 +13,7 @@ use super::{FromRelay, GPUTUNE, SOCKET, ToRelay};
 use crate::machine::Device;
 use crate::probe::locked;
 use crate::probe::orders::{is_own, read_line, send};
-use crate::probe::scratch::claim;
+use crate::probe::scratch::{OWNER, claim};
 use crate::probe::sweep::sweep_in;
 
 /// Serves the probes of a search until `input` ends, then removes the folders that this relay has made. If the relay is
@@ -91,7 +91,7 @@ fn open(folder: &Path, files: &[(PathBuf, String)], out: &Out) -> io::Result<Opt
     DirBuilder::new().mode(0o700).create(folder)?;
     // From here on, the folder is removed after an error.
     let made = || -> io::Result<Place> {
-        let owner = claim(folder)?;
+        let owner = claim(folder, OWNER)?;
         for (path, text) in files {
             let path = folder.join(path);
             fs::create_dir_all(path.parent().unwrap_or(folder))?;

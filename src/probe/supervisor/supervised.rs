@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 
 use super::super::cgroup::{self, Cgroup};
 use super::super::locked;
 use super::super::orders::{Order, Report, Stop, read_line, send};
 use super::super::shared_watch::SharedWatch;
-use super::{ADOPTS_ORPHANS, SUPERVISE, pid_of};
+use super::{ADOPTS_ORPHANS, SUPERVISE, pid_of, signal_to};
 use crate::machine::process_table::{descendants, has_ended, is_stopped, parent, started};
 use crate::machine::shared::files_of;
 
@@ -230,7 +230,7 @@ impl Care {
 }
 
 fn wake(pid: u32) {
-    let _ = pid_of(pid).map(|pid| kill_process(pid, Signal::CONT));
+    signal_to(pid, Signal::CONT);
 }
 
 /// Continues all stopped children of this process, so that a supervisor notices the end of this process.
@@ -261,12 +261,10 @@ fn kill_tree(supervisor: u32) {
         if processes.is_empty() {
             break;
         }
-        for pid in processes.into_iter().filter_map(|pid| pid_of(pid).ok()) {
-            let _ = kill_process(pid, Signal::KILL);
-        }
+        processes.into_iter().for_each(|pid| signal_to(pid, Signal::KILL));
         std::thread::sleep(ROUND);
     }
-    let _ = pid_of(supervisor).map(|pid| kill_process(pid, Signal::KILL));
+    signal_to(supervisor, Signal::KILL);
 }
 
 /// Records the shared memory files of a supervisor's processes, before they are ended.
@@ -281,9 +279,7 @@ fn end_orphans(find: impl Fn() -> Vec<u32>) {
     let mut ended: BTreeSet<u32> = BTreeSet::new();
     for _ in 0..ROUNDS {
         let orphans = find();
-        for pid in orphans.iter().filter_map(|&pid| pid_of(pid).ok()) {
-            let _ = kill_process(pid, Signal::KILL);
-        }
+        orphans.iter().for_each(|&pid| signal_to(pid, Signal::KILL));
         ended.extend(&orphans);
         // Ended orphans wait for `waitpid`. Their children then become orphans and follow.
         ended.retain(|&pid| {

@@ -79,7 +79,7 @@ impl Warm {
         &mut self,
         step: &CommandStep,
         (folder, protection): (&Path, Option<&Protection>),
-        (job, env): (&Job<'_>, &BTreeMap<String, String>),
+        (job, env): (&Job, &BTreeMap<String, String>),
         watch: Watch<'_>,
     ) -> Way {
         const FRESH: Way = Way::Fresh { tells_imports: false };

@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Effort, Experiment, Limits};
+use super::Job;
 use crate::machine::Device;
-use crate::model::{Config, DeviceReadings, Estimate, Outcome, Progress, Settings, Slot};
+use crate::model::{Outcome, Progress, Slot};
 
 pub use door::{Door, Knock, dial};
 pub use error::WorkerError;
@@ -104,15 +104,8 @@ struct Asked {
     /// The request's number, which rises with each request of this driver. The worker's answers repeat it. An answer
     /// with another number belongs to an earlier request and is ignored.
     attempt: u64,
-    number: u32,
-    config: Config,
-    settings: Settings,
-    limits: Limits,
-    effort: Effort,
-    #[serde(default)]
-    experiment: Option<Experiment>,
-    /// True if the process may stay for later rounds.
-    keeps: bool,
+    #[serde(flatten)]
+    job: Job,
 }
 
 /// `NoTime` answers a probe that would not fit into the rest of the allocation. Its times are in seconds.
@@ -131,35 +124,8 @@ enum FromWorker {
 struct News {
     slot: usize,
     attempt: u64,
-    elapsed_s: f64,
-    steps: u64,
-    throughput: Option<Estimate>,
-    unit: String,
-    devices: DeviceReadings,
-}
-
-impl News {
-    fn of(slot: usize, attempt: u64, progress: &Progress) -> Self {
-        Self {
-            slot,
-            attempt,
-            elapsed_s: progress.elapsed.as_secs_f64(),
-            steps: progress.steps,
-            throughput: progress.throughput,
-            unit: progress.unit.clone(),
-            devices: DeviceReadings::clone(&progress.devices),
-        }
-    }
-
-    fn progress(self) -> Progress {
-        Progress {
-            elapsed: Duration::try_from_secs_f64(self.elapsed_s).unwrap_or_default(),
-            steps: self.steps,
-            throughput: self.throughput,
-            unit: self.unit,
-            devices: self.devices.into(),
-        }
-    }
+    #[serde(flatten)]
+    progress: Progress,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -185,7 +185,7 @@ impl Remote {
     }
 
     /// Writes the end of the log, and records the remarks of the worker's prober.
-    fn ended(&mut self, job: &Job<'_>, ended: Ended) -> Result<Outcome, ProbeError> {
+    fn ended(&mut self, job: &Job, ended: Ended) -> Result<Outcome, ProbeError> {
         self.remarks.extend(ended.remarks);
         let log = self.out.join(CommandProber::log_name(job.number, job.effort));
         let logs = log.parent().unwrap_or(&self.out);
@@ -207,26 +207,16 @@ impl Remote {
 }
 
 impl Prober for Remote {
-    fn probe(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Outcome, ProbeError> {
+    fn probe(&mut self, job: &Job, watch: Watch<'_>) -> Result<Outcome, ProbeError> {
         const TICK: Duration = Duration::from_millis(50);
         static ATTEMPTS: AtomicU64 = AtomicU64::new(1);
         let attempt = ATTEMPTS.fetch_add(1, Ordering::Relaxed);
-        let asked = Asked {
-            slot: self.slot,
-            attempt,
-            number: job.number,
-            config: job.config.clone(),
-            settings: job.settings.clone(),
-            limits: *job.limits,
-            effort: job.effort,
-            experiment: job.experiment.cloned(),
-            keeps: job.keeps,
-        };
+        let asked = Asked { slot: self.slot, attempt, job: job.clone() };
         self.link.say(&ToWorker::Probe(Box::new(asked))).map_err(|error| self.lost(&error.to_string()))?;
         let (mut progress, mut is_stopped) = (Progress::default(), false);
         loop {
             match self.inbox.recv_timeout(TICK) {
-                Ok(FromWorker::Progress(news)) if news.attempt == attempt => progress = news.progress(),
+                Ok(FromWorker::Progress(news)) if news.attempt == attempt => progress = news.progress,
                 Ok(FromWorker::Ended(ended)) if ended.attempt == attempt => return self.ended(job, *ended),
                 Ok(FromWorker::NoTime { attempt: of, left_s, takes_s, .. }) if of == attempt => {
                     let seconds = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default();

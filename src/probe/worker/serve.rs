@@ -15,7 +15,7 @@ use crate::machine::Allocation;
 use crate::model::{Outcome, Space};
 use crate::probe::orders::{read_line, send};
 use crate::probe::scratch::Scratch;
-use crate::probe::{CommandProber, Job, Prober, locked};
+use crate::probe::{CommandProber, Prober, locked};
 
 /// The parts that serve a search on this node.
 pub struct Site {
@@ -181,7 +181,7 @@ impl Slot {
             let mut longest = locked(&self.longest);
             *longest = longest.max(took);
         }
-        let log = tail(&self.folder.join(CommandProber::log_name(asked.number, asked.effort)));
+        let log = tail(&self.folder.join(CommandProber::log_name(asked.job.number, asked.job.effort)));
         let (slot, attempt, remarks) = (asked.slot, asked.attempt, self.prober.remarks());
         FromWorker::Ended(Box::new(Ended { slot, attempt, outcome, remarks, log }))
     }
@@ -191,36 +191,27 @@ impl Slot {
     /// added.
     fn no_time(&self, asked: &Asked) -> Option<FromWorker> {
         let left = self.allocation?.left();
-        let takes = (*locked(&self.longest)).max(asked.limits.measure_time).min(asked.limits.probe_time);
-        let takes = takes + asked.limits.grace_time;
+        let limits = &asked.job.limits;
+        let takes = (*locked(&self.longest)).max(limits.measure_time).min(limits.probe_time) + limits.grace_time;
         let (slot, attempt, left_s, takes_s) = (asked.slot, asked.attempt, left.as_secs_f64(), takes.as_secs_f64());
         (left < takes).then_some(FromWorker::NoTime { slot, attempt, left_s, takes_s })
     }
 
     fn probe(&mut self, asked: &Asked) -> Result<Outcome, Refused> {
         const TELL_EVERY: Duration = Duration::from_millis(200);
-        if !self.space.has_levels_of(&asked.config) {
+        if !self.space.has_levels_of(&asked.job.config) {
             let reason = "the config is of another space".to_owned();
             return Err(Refused { reason, hint: None, last_lines: Vec::new() });
         }
-        let job = Job {
-            number: asked.number,
-            config: &asked.config,
-            settings: &asked.settings,
-            limits: &asked.limits,
-            effort: asked.effort,
-            experiment: asked.experiment.as_ref(),
-            keeps: asked.keeps,
-        };
         let (output, stopped) = (&self.output, &self.stopped);
         let mut next = Instant::now();
-        let outcome = self.prober.probe(&job, &mut |progress| {
+        let outcome = self.prober.probe(&asked.job, &mut |progress| {
             if stopped.load(Ordering::Relaxed) >= asked.attempt {
                 return ControlFlow::Break(());
             }
             if Instant::now() >= next {
                 next = Instant::now() + TELL_EVERY;
-                let news = News::of(asked.slot, asked.attempt, progress);
+                let news = News { slot: asked.slot, attempt: asked.attempt, progress: progress.clone() };
                 if say(output, &FromWorker::Progress(Box::new(news))).is_err() {
                     return ControlFlow::Break(());
                 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::model::quantity::show_bytes;
+use crate::probe::scratch::claim;
 
 /// The prefix of stores, which identifies leftovers.
 const PREFIX: &str = ".gputune-writes-";
@@ -25,7 +26,7 @@ impl Store {
         sweep(parent);
         let mode = fs::Permissions::from_mode(0o700);
         let folder = tempfile::Builder::new().prefix(PREFIX).permissions(mode).tempdir_in(parent)?;
-        let lock = locked_file(folder.path())?;
+        let lock = claim(folder.path(), LOCK)?;
         let path = folder.keep().canonicalize()?;
         DirBuilder::new().mode(0o755).create(path.join("empty"))?;
         Ok(Self { path, _lock: lock })
@@ -40,15 +41,6 @@ impl Drop for Store {
     fn drop(&mut self) {
         remove(&self.path);
     }
-}
-
-/// Makes the lock file. It gets its name after it is locked, so no other process ever finds the file unlocked.
-fn locked_file(folder: &Path) -> io::Result<File> {
-    let unnamed = folder.join("new-lock");
-    let lock = File::create(&unnamed)?;
-    lock.try_lock().map_err(io::Error::from)?;
-    fs::rename(unnamed, folder.join(LOCK))?;
-    Ok(lock)
 }
 
 fn sweep(parent: &Path) {
@@ -206,7 +198,7 @@ mod tests {
         fs::create_dir(&made).unwrap();
         sweep(parent.path());
         assert!(made.exists(), "a new folder without a lock file stays");
-        let lock = locked_file(&made).unwrap();
+        let lock = claim(&made, LOCK).unwrap();
         sweep(parent.path());
         assert!(made.join(LOCK).exists());
         drop(lock);

@@ -56,16 +56,9 @@ impl Request {
         &self.proposal.config
     }
 
-    fn job(&self) -> Job<'_> {
-        Job {
-            number: self.number,
-            config: &self.proposal.config,
-            settings: &self.settings,
-            limits: &self.limits,
-            effort: self.effort,
-            experiment: self.experiment.as_ref(),
-            keeps: self.keeps,
-        }
+    fn job(&self) -> Job {
+        let job = Job::new(self.number, self.config(), &self.settings, &self.limits);
+        Job { effort: self.effort, experiment: self.experiment.clone(), keeps: self.keeps, ..job }
     }
 }
 
@@ -115,7 +108,7 @@ impl Round {
         let configs = self.requests.iter().map(Request::config).chain(&self.kept);
         prober.keep(&configs.cloned().collect::<Vec<Config>>());
         self.restarts.iter().for_each(|config| prober.restart(config));
-        let jobs: Vec<Job<'_>> = self.requests.iter().map(Request::job).collect();
+        let jobs: Vec<Job> = self.requests.iter().map(Request::job).collect();
         // The search decides after each round, from all of its rounds, whether to go on.
         let duel = Duel {
             jobs: &jobs,

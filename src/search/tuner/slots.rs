@@ -407,7 +407,7 @@ mod tests {
     struct Idle;
 
     impl Prober for Idle {
-        fn probe(&mut self, _job: &Job<'_>, _watch: Watch<'_>) -> Result<Outcome, ProbeError> {
+        fn probe(&mut self, _job: &Job, _watch: Watch<'_>) -> Result<Outcome, ProbeError> {
             Err(gone())
         }
     }

@@ -23,7 +23,7 @@ impl CommandProber {
         let mut open: Vec<Open> = Vec::new();
         let mut tried = None;
         for side in bout.duel.sides() {
-            let opened = match self.stable.take(bout.duel.job(side).config).filter(|_| bout.duel.keeps) {
+            let opened = match self.stable.take(&bout.duel.job(side).config).filter(|_| bout.duel.keeps) {
                 Some(held) => Ok(held),
                 None => self.opened(bout, side, open.len())?,
             };
@@ -89,14 +89,14 @@ impl CommandProber {
     /// Returns the zygote that forks a side's process; `None` for a fresh process. In a single comparison, all sides
     /// are forked or none. In a search, a config gets a fresh process if `Stable::restart` ended its forked process.
     fn zygote_for(&mut self, bout: &Bout<'_, '_>, side: Side) -> Option<usize> {
-        let mut zygote = |job: &Job<'_>| {
+        let mut zygote = |job: &Job| {
             let folder = Self::probe_dir(&self.folder, job.number);
-            let rendered = self.step.template.render(job.settings, &self.step.gputune, &folder);
+            let rendered = self.step.template.render(&job.settings, &self.step.gputune, &folder);
             self.warm.ready(&environment(rendered.env, job))
         };
         if bout.duel.keeps {
             let job = bout.duel.job(side);
-            return if self.stable.needs_fresh(job.config) { None } else { zygote(job) };
+            return if self.stable.needs_fresh(&job.config) { None } else { zygote(job) };
         }
         let all: Option<Vec<usize>> = bout.duel.jobs.iter().map(zygote).collect();
         all.map(|zygotes| zygotes[side.place()])
@@ -111,8 +111,8 @@ impl CommandProber {
         zygote: Option<usize>,
     ) -> Result<Result<Box<Session>, Tried>, ProbeError> {
         bout.stage = Stage::Warming;
-        let limits = warming(bout.duel.job(side).limits);
-        let job = Job { limits: &limits, effort: Effort::Probe, ..*bout.duel.job(side) };
+        let job = bout.duel.job(side);
+        let job = Job { limits: warming(&job.limits), effort: Effort::Probe, ..job.clone() };
         let process = match zygote {
             Some(zygote) => Process::Forked { warm: &mut self.warm, zygote },
             None => Process::Fresh { tells_imports: false },
@@ -133,7 +133,7 @@ impl CommandProber {
         }
         let outcome = verdict.is_good().then(|| session.outcome(&verdict));
         if matches!(outcome, Some(Outcome::Measured(_))) && session.can_go_on() {
-            let patience = session.task.limits.grace_time;
+            let patience = session.job.limits.grace_time;
             let answer = session.hold(patience, &mut bout.watch(side))?;
             match answer {
                 Answer::Done => return Ok(Ok(session)),

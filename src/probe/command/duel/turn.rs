@@ -77,8 +77,8 @@ impl Session {
     /// Plans a block after a break. `was_kept` is true if the process was stopped, or kept the same settings. Then its
     /// loader's queue is unchanged, but each worker delivers its awaited batch at once. Otherwise the first steps find
     /// batches that were loaded during the break, or an empty queue. `length` is the length of the side's other blocks.
-    pub(super) fn plan(&self, job: &Job<'_>, was_kept: bool, length: Option<u64>) -> Plan {
-        let settings = self.step.template.apply.under_targets(job.settings);
+    pub(super) fn plan(&self, job: &Job, was_kept: bool, length: Option<u64>) -> Plan {
+        let settings = self.step.template.apply.under_targets(&job.settings);
         let fact = |name: &str| self.heard.facts.number(name).map(whole);
         let in_a_row = fact("loader.workers").unwrap_or_else(|| workers(&settings)).clamp(1, MOST_IN_A_ROW);
         let steps_in = |time: Duration| Some(whole((time.as_secs_f64() / self.step_seconds(in_a_row)?).ceil()));
@@ -145,7 +145,7 @@ impl Session {
             if let Some(verdict) = session.guard(now, watch) {
                 return Some(verdict);
             }
-            if now.duration_since(session.heard.last_progress) >= session.task.limits.stall_time {
+            if now.duration_since(session.heard.last_progress) >= session.job.limits.stall_time {
                 return Some(Verdict::Stalled);
             }
             let so_far = session.counted(from, plan);
@@ -161,7 +161,7 @@ impl Session {
         }
         let so_far = self.counted(from, plan);
         let step = Duration::from_secs_f64(so_far.work.seconds / as_number(so_far.steps));
-        match self.hold(self.task.limits.grace_time + step * 3, watch)? {
+        match self.hold(self.job.limits.grace_time + step * 3, watch)? {
             Answer::Done => {}
             Answer::Interrupted => return Ok(Turn::Ended(Verdict::Interrupted)),
             Answer::None | Answer::Refused(_) => return Ok(Turn::NotHeld),

@@ -35,8 +35,8 @@ pub enum Start {
 /// Makes the commands of all nodes.
 pub type Commands = fn(&Wanted<'_>) -> Result<Vec<OnNode>, WorkerError>;
 
-/// Workers, or the reason why they are missing.
-pub type Called = Result<Box<dyn Workers>, WorkerError>;
+/// The workers that a launcher called; `None` if it calls none. The error is the reason why they are missing.
+pub type Called = Result<Option<Box<dyn Workers>>, WorkerError>;
 
 /// How workers dial in.
 #[derive(Debug, Clone, Copy)]
@@ -52,14 +52,10 @@ pub struct Dialling {
 /// Workers that another system was asked to start. Dropping this ends the remaining workers.
 pub trait Workers: Send {
     /// Returns the reason if no worker will ever dial in.
-    fn have_failed(&mut self) -> Option<String> {
-        None
-    }
+    fn have_failed(&mut self) -> Option<String>;
 
     /// Ends the remaining workers and checks that they ended. Returns the workers that could not be ended.
-    fn stop(&mut self) -> Option<String> {
-        None
-    }
+    fn stop(&mut self) -> Option<String>;
 }
 
 /// The settings for the start of workers.
@@ -93,7 +89,7 @@ pub const LAUNCHERS: &[Launcher] = &[
         // Nothing needs to be started. Only this machine can reach the default address.
         start: Start::Dial(Dialling {
             address: |_| Ok("127.0.0.1:0".to_owned()),
-            call: |_, _, _| Ok(Box::new(Strangers)),
+            call: |_, _, _| Ok(None),
             needs_token_file: true,
         }),
     },
@@ -126,11 +122,6 @@ fn variable(name: &str) -> Option<String> {
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
-
-/// Workers that are unknown before they dial in.
-struct Strangers;
-
-impl Workers for Strangers {}
 
 #[cfg(test)]
 mod tests {

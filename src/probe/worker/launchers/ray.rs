@@ -137,7 +137,7 @@ fn call(wanted: &Wanted<'_>, at: SocketAddr, token: &Token) -> Called {
         jobs.ids.push(id);
         head.ask("", Some(&job)).map_err(|reason| head.failed(&reason))?;
     }
-    Ok(Box::new(jobs))
+    Ok(Some(Box::new(jobs)))
 }
 
 struct Jobs {
