@@ -181,7 +181,7 @@ impl Session<'_> {
             stall_time: self.limits.stall_time.min(left),
             ..self.limits
         };
-        let job = Job { experiment, ..Job::new(number, self.config, self.settings, &limits) };
+        let job = Job { experiment: experiment.cloned(), ..Job::new(number, self.config, self.settings, &limits) };
         let prober: &mut dyn Prober = match (differential, &mut self.with_one_rank) {
             (Some(Differential::OneRank), Some(prober)) => &mut **prober,
             _ => &mut *self.prober,

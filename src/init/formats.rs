@@ -74,15 +74,16 @@ impl Planner<'_> {
 
     /// Puts an argument into the command that takes one word for on and another word for off.
     fn put_words(&mut self, argument: &Argument, name: &str, condition: &str) -> Option<Flag> {
-        let mut words = self.plan.words.clone();
         let text = format!("{name}_word");
-        let given = words.set(argument, &text);
+        let given = self.plan.words.clone().set(argument, &text);
         let said = given.as_ref().map(|given| given.value.as_str()).or(argument.default.as_deref());
         let [no, yes] = spelled(argument, said)?;
         let is_on = said.and_then(truth).unwrap_or(false);
-        self.plan.words = words;
+        // A boolean parameter is put into the command as `false` or `true`.
+        let is_itself = name == condition && [no.as_str(), yes.as_str()] == ["false", "true"];
+        self.plan.words.set(argument, if is_itself { name } else { &text });
         let derived = (text, format!("'{yes}' if {condition} else '{no}'"));
-        Some(Flag { is_on, given, derived: vec![derived] })
+        Some(Flag { is_on, given, derived: if is_itself { Vec::new() } else { vec![derived] } })
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
+use crate::support::commands::{printed, shell_command};
 use crate::support::{Search, gputune, stderr};
 
 const MACHINE: &str = "[machine]\ncompare_slots = false\n";
@@ -19,6 +20,8 @@ const MACHINE: &str = "[machine]\ncompare_slots = false\n";
 struct Listening {
     process: Child,
     address: String,
+    /// The command that it prints for workers.
+    worker: String,
     said: Arc<Mutex<String>>,
 }
 
@@ -35,10 +38,11 @@ impl Listening {
         let mut lines = BufReader::new(process.stderr.take().unwrap()).lines().map_while(Result::ok);
         let first = lines.next().unwrap();
         let address = first.split_whitespace().nth(1).unwrap().to_owned();
+        let worker = printed(&first).remove(0);
         let said = Arc::new(Mutex::new(String::new()));
         let told = Arc::clone(&said);
         std::thread::spawn(move || lines.for_each(|line| *told.lock().unwrap() += &(line + "\n")));
-        Self { process, address, said }
+        Self { process, address, worker, said }
     }
 
     fn said(&self) -> String {
@@ -46,9 +50,9 @@ impl Listening {
     }
 
     fn worker(&self, search: &Search, name: &str, more: &[&str]) -> Worker {
-        let mut command = Command::new(gputune());
-        command.args(["worker", "--dial", &self.address, "--token-file", "token", "--name", name]).args(more);
-        command.current_dir(search.folder.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let line = format!("exec {} --name {name} {}", self.worker, more.join(" "));
+        let mut command = shell_command(search.folder.path(), &line);
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
         Worker(command.spawn().unwrap())
     }
 

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
-use crate::support::commands::{printed, shell};
+use crate::support::commands::{printed, shell, shell_command};
 use crate::support::{stderr, stdout};
 
 /// A script of argparse that needs no framework, and prints its rate.
@@ -111,3 +112,42 @@ fn the_advice_of_errors_runs() {
     run_all(place, "gputune tune --out 'a run' 'a train.py' --epochs 2", 2, &[again]);
     assert!(stderr(&shell(place, again)).contains("results   a run (report.html)\n"));
 }
+
+#[test]
+fn the_advice_for_scripts_and_for_watchers_runs() {
+    let (_folder, place) = place(&[("a train.py", SCRIPT)]);
+    let place = place.as_path();
+    let tune = "gputune tune --time 2m --probes 1 'a train.py' --epochs 2";
+    run_all(place, "gputune search --time 2m --probes 1 'a train.py' --epochs 2", 2, &[tune]);
+    // The script trains, though without PyTorch it has no steps to diagnose.
+    for (command, advised) in [
+        ("gputune diagnose --set x=1 'a train.py'", "gputune diagnose -- python3 'a train.py'"),
+        ("gputune diagnose -q 'a train.py' --epochs 2", "gputune diagnose -q -- python3 'a train.py' --epochs 2"),
+    ] {
+        assert_eq!(commands_of(place, command, 2), [advised]);
+        commands_of(place, advised, 1);
+        let log = fs::read_to_string(place.join("gputune-out/a train-diagnose/logs/0001.log")).unwrap();
+        assert!(log.contains("images/sec"), "{log}");
+    }
+    fs::create_dir(place.join("out")).unwrap();
+    let advised = commands_of(place, "gputune watch out --once", 2);
+    assert_eq!(advised, ["gputune watch out"]);
+    let watching = shell_command(place, &advised[0]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    fs::write(place.join("short.toml"), SHORT).unwrap();
+    commands_of(place, "gputune search short.toml --out out", 0);
+    let watched = watching.wait_with_output().unwrap();
+    assert!(watched.status.success(), "{}", stderr(&watched));
+    fs::write(place.join("out/status.json"), "{").unwrap();
+    run_all(place, "gputune watch out", 0, &["gputune watch out --once"]);
+}
+
+const SHORT: &str = r#"
+[step]
+command = ["python3", "a train.py", "--batch-size", "{batch_size}"]
+throughput = { pattern = '([0-9.]+) images/sec', unit = "images/s" }
+[space]
+batch_size = { values = [8, 16] }
+[search]
+probes = 2
+rounds = 0
+"#;

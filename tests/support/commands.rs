@@ -25,7 +25,9 @@ pub(crate) fn printed(text: &str) -> Vec<String> {
             let command = line[start..].trim().split("   ").next().unwrap_or_default();
             found.extend(command.split("; ").next().map(str::to_owned));
         }
-        found.extend(line.split('`').skip(1).step_by(2).filter(|code| code.starts_with("gputune ")).map(str::to_owned));
+        // An error names the command that has no such option.
+        let advice = if line.contains(" is no option of `") { "" } else { line };
+        found.extend(advice.split('`').skip(1).step_by(2).filter(|code| code.starts_with("gputune ")).map(str::to_owned));
     }
     let is_placeholder = |word: &str| word.len() > 2 && word.chars().all(|sign| sign.is_ascii_uppercase());
     found.retain(|command| !command.is_empty() && !command.split(' ').any(is_placeholder));
@@ -34,8 +36,13 @@ pub(crate) fn printed(text: &str) -> Vec<String> {
 
 /// Runs a command in a folder as a user does who copies it into a shell.
 pub(crate) fn shell(folder: &Path, command: &str) -> Output {
+    shell_command(folder, command).output().unwrap()
+}
+
+pub(crate) fn shell_command(folder: &Path, command: &str) -> Command {
     let programs = Path::new(gputune()).parent().unwrap().display().to_string();
     let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
     let mut shell = Command::new("sh");
-    shell.args(["-c", command]).current_dir(folder).env("PATH", path).stdin(Stdio::null()).output().unwrap()
+    shell.args(["-c", command]).current_dir(folder).env("PATH", path).stdin(Stdio::null());
+    shell
 }

@@ -56,6 +56,14 @@ class Batches:
         return self._size
 
     @property
+    def of_an_epoch(self) -> Optional[int]:
+        """The samples of an epoch; `None` if unknown."""
+        steps = self._arguments.get("steps_per_epoch")
+        if self._total is not None and not steps:
+            return self._total
+        return self.size * steps if self.size and steps else None
+
+    @property
     def counted_by(self) -> Optional[str]:
         """The source of the count, as a value of the fact `samples.counted_by`."""
         if self.size is None:

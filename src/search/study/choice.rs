@@ -4,9 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Apart, Best, Ranked, Study, is_tied, noise_of, ratio};
-use crate::model::{Config, Estimate, OnTie};
+use crate::model::{Config, Estimate, OnTie, Slot};
 use crate::probe::stats::normal_tail;
-use crate::search::rounds::{self, LOAD, Noise};
+use crate::search::rounds::{self, CLEAR, LOAD, Noise};
 use crate::search::trend::Trend;
 
 /// The result of comparing the winner with the baseline.
@@ -83,6 +83,9 @@ pub(super) fn choose(study: &Study, ranking: &[Ranked]) -> Option<Best> {
         }
     };
     let (winner, verdict, seen, trend) = at_the_end(study, (winner, verdict), (top, baseline), noise);
+    let seen = seen.map(|seen| with_undisturbed(study, winner, baseline, seen));
+    let is_sure = seen.and_then(|seen| seen.low).is_none_or(|low| low > 1.0);
+    let verdict = if verdict == Verdict::Faster && !is_sure { Verdict::Unproven } else { verdict };
     let is_tie = |entry: &&&Ranked| entry.config != winner.config;
     let mut ties: Vec<Ranked> = tied.iter().filter(is_tie).map(|entry| (*entry).clone()).collect();
     ties.retain(|tie| is_tied(winner, tie, noise) || tie.config == top.config || is_tied(top, winner, noise));
@@ -130,6 +133,35 @@ fn at_the_end<'r>(
     (winner, if is_proven { verdict } else { Verdict::Unproven }, seen, trend)
 }
 
+/// Lowers the lower end of a speedup to the ratio without other programs, if that is clearly lower. Beside other programs,
+/// threads that wait by spinning may make the baseline 20 times slower, so the ratio depends on what else runs.
+fn with_undisturbed(study: &Study, winner: &Ranked, baseline: Option<&Ranked>, seen: Estimate) -> Estimate {
+    let is_rate = study.objective.is_largest_throughput() && winner.is_noisy;
+    let alone = baseline.filter(|_| is_rate).and_then(|baseline| undisturbed(study, winner, baseline));
+    match (seen.low, seen.high, alone) {
+        (Some(low), Some(high), Some(alone)) if alone * (1.0 + CLEAR) < low => {
+            Estimate::interval(seen.value, alone, high)
+        }
+        _ => seen,
+    }
+}
+
+/// Returns the ratio of the fastest rates that were seen of two configs: those that other programs disturbed least. With several
+/// slots, returns the lowest ratio in a slot that measured both.
+fn undisturbed(study: &Study, winner: &Ranked, baseline: &Ranked) -> Option<f64> {
+    let fastest = |config: &Config, slot: &Option<Slot>| {
+        let in_slot = study.history.of(config).filter(|trial| trial.slot == *slot);
+        let rates = in_slot.filter_map(|trial| trial.outcome.measurement()).flat_map(|run| {
+            let slices = run.round.iter().flat_map(|round| round.slices.iter().copied());
+            run.throughput.map(|rate| rate.value).into_iter().chain(slices)
+        });
+        rates.max_by(f64::total_cmp)
+    };
+    let slots = study.history.of(&baseline.config).map(|trial| &trial.slot);
+    let ratios = slots.filter_map(|slot| Some(fastest(&winner.config, slot)? / fastest(&baseline.config, slot)?));
+    ratios.min_by(f64::total_cmp)
+}
+
 /// Returns the number of comparisons with the baseline, for the Bonferroni correction: all other configs with two rounds or more. A
 /// config that left after its first round was worse, so it is never claimed to be faster.
 pub(super) fn compared(ranking: &[Ranked]) -> usize {
@@ -160,7 +192,8 @@ fn seems_better(study: &Study, entry: &Ranked, baseline: &Ranked, (noise, rankin
         return study.score(entry) > study.score(baseline) && !is_tied(entry, baseline, noise) && !may_be_load;
     }
     let compared = ranking.iter().filter(|entry| entry.rounds > 0).count().saturating_sub(1);
-    noise.seems_higher(&entry.runs, &baseline.runs, compared)
+    let was_slower = || undisturbed(study, entry, baseline).is_some_and(|alone| alone < 1.0);
+    noise.seems_higher(&entry.runs, &baseline.runs, compared) && !(study.objective.is_largest_throughput() && was_slower())
 }
 
 /// Returns the top config if it won all of its rounds against the baseline. That is no proof, so the baseline stays.
