@@ -138,7 +138,8 @@ fn the_advice_for_scripts_and_for_watchers_runs() {
     let watched = watching.wait_with_output().unwrap();
     assert!(watched.status.success(), "{}", stderr(&watched));
     fs::write(place.join("out/status.json"), "{").unwrap();
-    run_all(place, "gputune watch out", 0, &["gputune watch out --once"]);
+    assert_eq!(commands_of(place, "gputune watch out --json", 3), ["gputune watch out --once"]);
+    commands_of(place, "gputune watch out --once", 3);
 }
 
 const SHORT: &str = r#"
