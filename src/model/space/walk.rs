@@ -32,6 +32,13 @@ pub enum Advance {
     OutOfFuel,
 }
 
+impl Advance {
+    /// Returns the config, if there is one.
+    pub fn found(self) -> Option<Config> {
+        if let Self::Found(config) = self { Some(config) } else { None }
+    }
+}
+
 #[derive(Debug)]
 enum Orders {
     Ascending,
@@ -270,10 +277,7 @@ impl Iterator for Walk<'_> {
     type Item = Config;
 
     fn next(&mut self) -> Option<Config> {
-        match self.advance(&mut u64::MAX.clone()) {
-            Advance::Found(config) => Some(config),
-            Advance::End | Advance::OutOfFuel => None,
-        }
+        self.advance(&mut u64::MAX.clone()).found()
     }
 }
 

@@ -75,12 +75,8 @@ pub(super) fn sample(view: &View<'_>, best: &[&Config], seed: u64) -> Vec<Config
     }
     // If draws already come from allowed configs only, walks add nothing.
     let walks = if space.is_sparse() && !found.is_empty() { 0 } else { SHUFFLED };
-    for walk in 0..walks {
-        let mut fuel = 2_000;
-        if let Advance::Found(config) = Walk::shuffled(space, seed.wrapping_add(walk)).advance(&mut fuel) {
-            found.push(config);
-        }
-    }
+    let walk = |number| Walk::shuffled(space, seed.wrapping_add(number)).advance(&mut 2_000).found();
+    found.extend((0..walks).filter_map(walk));
     found.sort_unstable();
     found.dedup();
     found.retain(|config| view.is_open(config));
