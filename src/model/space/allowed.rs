@@ -19,7 +19,7 @@ impl Space {
         const FUEL: u64 = 20_000;
         const DRAWS: usize = 8;
         let groups = self.groups();
-        if groups.is_empty() {
+        if groups.is_empty {
             return None;
         }
         if let Some(first) = groups.at_shares(self, &mut |_| 0.0).and_then(|levels| self.with_levels(&levels)) {
@@ -46,7 +46,7 @@ impl Space {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn is_empty(&self) -> bool {
-        self.groups().is_empty() || self.only.is_some() && self.count() == Count::Exact(0)
+        self.groups().is_empty || self.only.is_some() && self.count() == Count::Exact(0)
     }
 
     /// Returns the number of configs under the conditions and rules.
