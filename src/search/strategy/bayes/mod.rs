@@ -54,7 +54,7 @@ struct Bayes {
     /// True if the process starts from the model of a training step and of its memory, in a space that has parameters with a
     /// known role.
     physics: bool,
-    fitted: Kept<Model>,
+    fitted: Kept,
     /// The space that was listed, and its configs if it is not too large.
     listed: Option<(Arc<()>, Option<Vec<Chunk>>)>,
     lessons: Vec<Arc<Lesson>>,
