@@ -251,18 +251,14 @@ impl Closure<'_> {
 
     /// Returns the parameters that slots depend on, including the parameters of their conditions.
     fn needs(&self, slots: &[usize]) -> Vec<usize> {
-        let mut found = BTreeSet::new();
         let mut open = slots.to_vec();
         let mut seen = BTreeSet::new();
         while let Some(slot) = open.pop() {
             if seen.insert(slot) {
-                if slot < self.parameters {
-                    found.insert(slot);
-                }
                 open.extend(&self.direct[slot]);
             }
         }
-        found.into_iter().collect()
+        seen.range(..self.parameters).copied().collect()
     }
 }
 
