@@ -183,7 +183,9 @@ impl Physics {
 
     /// Appends the difference of the mean with each set of alternative coefficients that the history allows, and its weight.
     pub(super) fn other_means(&self, space: &Space, config: &Config, numbers: &Numbers, into: &mut Vec<(f64, f64)>) {
-        numbers.other_speeds(&self.asked(space, config), into);
+        let asked = self.asked(space, config);
+        let own = numbers.step(&asked).speed;
+        into.extend(numbers.others.iter().map(|(other, weight)| (other.step(&asked).speed - own, *weight)));
     }
 
     fn asked(&self, space: &Space, config: &Config) -> Asked {
