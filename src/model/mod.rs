@@ -61,7 +61,7 @@ pub use objective::{
 };
 pub use outcome::{Failure, Memory, Outcome};
 pub use precision::{PRECISIONS, Precision, PrecisionFacts};
-pub use quantity::{RunLength, RunLengthError};
+pub use quantity::RunLength;
 pub use space::{
     AS_IT_IS, Advance, Config, Count, Derived, Expression, ExpressionError, FUNCTIONS, LocateError, MemoryRole, Owner,
     Parameter, Permutation, Role, Settings, Shape, Space, SpaceBuilder, SpaceError, Value, Walk,

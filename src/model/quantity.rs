@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The error for a string that is no size or duration.
+/// The error for a string that is no size, duration or length of a training.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no {what}; write it like {example}")]
 pub struct QuantityError {
@@ -165,18 +165,14 @@ pub enum RunLength {
     Samples(f64),
 }
 
-/// The error for a string that is no length of a training.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no length of a training; write it like `90 epochs`, `100000 steps` or `1e9 samples`")]
-pub struct RunLengthError(String);
-
 impl RunLength {
     /// Parses a length such as `90 epochs`, `100000 steps` or `1e9 samples`.
     ///
     /// # Errors
     /// The string is not a number larger than zero with one of these units.
-    pub fn parse(text: &str) -> Result<Self, RunLengthError> {
-        let error = || RunLengthError(text.to_owned());
+    pub fn parse(text: &str) -> Result<Self, QuantityError> {
+        let example = "`90 epochs`, `100000 steps` or `1e9 samples`";
+        let error = || QuantityError { text: text.to_owned(), what: "length of a training", example };
         let (number, unit) = text.trim().split_once(char::is_whitespace).ok_or_else(error)?;
         let number: f64 = number.replace('_', "").parse().map_err(|_| error())?;
         if !(number > 0.0 && number.is_finite()) {
@@ -215,9 +211,9 @@ impl From<RunLength> for String {
 }
 
 impl TryFrom<String> for RunLength {
-    type Error = RunLengthError;
+    type Error = QuantityError;
 
-    fn try_from(text: String) -> Result<Self, RunLengthError> {
+    fn try_from(text: String) -> Result<Self, QuantityError> {
         Self::parse(&text)
     }
 }

@@ -14,6 +14,8 @@
 //! from all other comparisons (Smyth, "Linear models and empirical Bayes methods", 2004). The luck of a process does not average
 //! out over its rounds, so each process adds its own error.
 
+use std::collections::BTreeSet;
+
 use crate::model::{Objective, Trial};
 use crate::probe::stats;
 
@@ -125,12 +127,8 @@ impl Noise {
         let degrees = differences.len() - 1 + borrowed;
         let squares = sum_of_squares(&differences) + borrowed as f64 * self.variance;
         let error = if degrees == 0 { 0.0 } else { (squares / degrees as f64 / differences.len() as f64).sqrt() };
-        let inverse_count = |runs: &mut dyn Iterator<Item = Option<u32>>| {
-            let mut processes: Vec<Option<u32>> = runs.collect();
-            processes.sort_unstable();
-            processes.dedup();
-            (processes.len() as f64).recip()
-        };
+        let inverse_count =
+            |runs: &mut dyn Iterator<Item = Option<u32>>| (runs.collect::<BTreeSet<_>>().len() as f64).recip();
         let of_a = inverse_count(&mut pairs.iter().map(|(a, _)| a.process));
         let of_b = inverse_count(&mut pairs.iter().map(|(_, b)| b.process));
         let of_epochs = |runs: &[Run]| runs.iter().map(|run| run.of_epochs).fold(0.0, f64::max);
@@ -213,10 +211,7 @@ pub(crate) fn paired<'r>(a: &'r [Run], b: &'r [Run]) -> impl Iterator<Item = (&'
 
 /// Returns the number of processes in which only this config was measured.
 pub(crate) fn processes(runs: &[Run]) -> usize {
-    let is_first = |(at, run): &(usize, &Run)| {
-        run.process.is_some() && runs[..*at].iter().all(|other| other.process != run.process)
-    };
-    runs.iter().enumerate().filter(is_first).count()
+    runs.iter().filter_map(|run| run.process).collect::<BTreeSet<u32>>().len()
 }
 
 /// Returns the differences of the rounds. For rates, their mean is the logarithm of the ratio of mean rates.

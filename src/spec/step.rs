@@ -11,7 +11,7 @@ use super::machine::Span;
 use super::parameter::expression;
 use super::template::{rate, rendered_files, replaced_files, template};
 use crate::machine::{Device, DeviceChoice, VISIBLE_GPUS};
-use crate::model::{Advance, Derived, Expression, Parameter, Role, Settings, Space, Value, Walk};
+use crate::model::{Derived, Expression, Parameter, Role, Settings, Space, Value, Walk};
 use crate::probe::{
     CommandStep, Rate, Start, StepTemplate, Template, Writes, WritesWish, adapter::Apply, as_it_is_needs,
 };
@@ -264,11 +264,7 @@ pub(super) fn some_settings(space: &Space) -> impl Iterator<Item = Settings> {
     walks
         .flat_map(|mut walk| {
             let mut fuel = FUEL;
-            std::iter::from_fn(move || match walk.advance(&mut fuel) {
-                Advance::Found(config) => Some(config),
-                Advance::End | Advance::OutOfFuel => None,
-            })
-            .take(EACH)
+            std::iter::from_fn(move || walk.advance(&mut fuel).found()).take(EACH)
         })
         .map(|config| space.settings(&config))
 }

@@ -19,7 +19,7 @@ impl Space {
         const FUEL: u64 = 20_000;
         const DRAWS: usize = 8;
         let groups = self.groups();
-        if groups.is_empty() {
+        if groups.is_empty {
             return None;
         }
         if let Some(first) = groups.at_shares(self, &mut |_| 0.0).and_then(|levels| self.with_levels(&levels)) {
@@ -31,10 +31,7 @@ impl Space {
             Advance::End => return None,
             Advance::OutOfFuel => {}
         }
-        let shuffled = |seed| match Walk::shuffled(self, seed).advance(&mut FUEL.clone()) {
-            Advance::Found(config) => Some(config),
-            Advance::End | Advance::OutOfFuel => None,
-        };
+        let shuffled = |seed| Walk::shuffled(self, seed).advance(&mut FUEL.clone()).found();
         self.draws(0, DRAWS).into_iter().next().or_else(|| (0..4).find_map(shuffled))
     }
 
@@ -49,7 +46,7 @@ impl Space {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn is_empty(&self) -> bool {
-        self.groups().is_empty() || self.only.is_some() && self.count() == Count::Exact(0)
+        self.groups().is_empty || self.only.is_some() && self.count() == Count::Exact(0)
     }
 
     /// Returns the number of configs under the conditions and rules.
@@ -128,11 +125,8 @@ impl Space {
         if !self.groups().is_tied(parameter) {
             return None;
         }
-        let mut fuel = FUEL;
-        match Walk::near(self, config, parameter, level).advance(&mut fuel) {
-            Advance::Found(found) => (found.level(parameter) == Some(level) && found != *config).then_some(found),
-            Advance::End | Advance::OutOfFuel => None,
-        }
+        let found = Walk::near(self, config, parameter, level).advance(&mut FUEL.clone()).found()?;
+        (found.level(parameter) == Some(level) && found != *config).then_some(found)
     }
 
     /// Returns the allowed config in which one parameter has another level.

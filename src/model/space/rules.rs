@@ -32,7 +32,7 @@ pub(super) struct Groups {
     groups: Vec<Group>,
     /// The parameters that a rule or a condition uses.
     tied: BTreeSet<usize>,
-    is_empty: bool,
+    pub(super) is_empty: bool,
     /// Listings in the orders of earlier walks.
     reordered: Mutex<Vec<Arc<Listing>>>,
 }
@@ -41,7 +41,7 @@ impl Groups {
     pub(super) fn of(space: &Space) -> Self {
         let graph = &space.graph;
         let groups: Vec<Group> = graph.groups().iter().map(|members| group_of(space, graph, members)).collect();
-        let is_none = |group: &Group| matches!(group, Group::Listed(listing) if listing.len() == 0);
+        let is_none = |group: &Group| matches!(group, Group::Listed(listing) if listing.rows.is_empty());
         // A rule without names is part of each listed group.
         let are_free = groups.iter().all(|group| matches!(group, Group::Free(_)));
         let is_refused = || Plan::new(graph, &[0]).assign(space, &mut Slots::new(space), 0, 0).is_err();
@@ -51,10 +51,6 @@ impl Groups {
             groups,
             reordered: Mutex::default(),
         }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.is_empty
     }
 
     pub(super) fn are_listed(&self) -> bool {
@@ -70,7 +66,7 @@ impl Groups {
     pub(super) fn count(&self, space: &Space) -> Count {
         let size = |group: &Group| match group {
             Group::Free(parameter) => Some(space.parameters[*parameter].len().into()),
-            Group::Listed(listing) => Some(listing.len() as u128),
+            Group::Listed(listing) => Some(listing.rows.len() as u128),
             Group::Large(_) => None,
         };
         let product = |all: u128, group: &Group| all.checked_mul(size(group)?);
@@ -262,10 +258,6 @@ impl Listing {
         Self { order: order.to_vec(), rows }
     }
 
-    fn len(&self) -> usize {
-        self.rows.len()
-    }
-
     /// Returns the rows of a range that have a level in a column. The rows of the range must agree in all earlier columns.
     fn narrowed(&self, within: &Range<usize>, column: usize, level: u32) -> Range<usize> {
         let rows = &self.rows[within.clone()];
@@ -337,7 +329,7 @@ impl Ahead {
             self.columns.resize(self.columns.len().max(parameter + 1), None);
             self.columns[parameter] = Some((self.groups.len(), column));
         }
-        let all = 0..listing.len();
+        let all = 0..listing.rows.len();
         self.groups.push(Left { listing, rows: vec![all] });
     }
 

@@ -81,6 +81,14 @@ impl Value {
             Self::Text(_) => "text",
         }
     }
+
+    /// Returns the value for one line of output. A string with line breaks or other control characters is escaped.
+    pub fn in_line(&self) -> String {
+        match self {
+            Self::Text(text) if text.contains(char::is_control) => format!("{text:?}"),
+            other => other.to_string(),
+        }
+    }
 }
 
 impl PartialEq for Value {
@@ -105,16 +113,6 @@ impl Hash for Value {
             Self::Int(value) => value.hash(state),
             Self::Float(value) => value.to_bits().hash(state),
             Self::Text(value) => value.hash(state),
-        }
-    }
-}
-
-impl Value {
-    /// Returns the value for one line of output. A string with line breaks or other control characters is escaped.
-    pub fn in_line(&self) -> String {
-        match self {
-            Self::Text(text) if text.contains(char::is_control) => format!("{text:?}"),
-            other => other.to_string(),
         }
     }
 }

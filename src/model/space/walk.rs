@@ -32,6 +32,13 @@ pub enum Advance {
     OutOfFuel,
 }
 
+impl Advance {
+    /// Returns the config, if there is one.
+    pub fn found(self) -> Option<Config> {
+        if let Self::Found(config) = self { Some(config) } else { None }
+    }
+}
+
 #[derive(Debug)]
 enum Orders {
     Ascending,
@@ -105,7 +112,7 @@ impl<'s> Walk<'s> {
     /// Continues to the next config, taking one from `fuel` for each setting tried.
     pub fn advance(&mut self, fuel: &mut u64) -> Advance {
         loop {
-            if *fuel == 0 && !self.is_over() {
+            if *fuel == 0 && self.next_setting().is_some() {
                 return Advance::OutOfFuel;
             }
             *fuel = fuel.saturating_sub(1);
@@ -135,15 +142,15 @@ impl<'s> Walk<'s> {
         None
     }
 
-    /// Leaves exhausted depths. Returns true if nothing is left.
-    fn is_over(&mut self) -> bool {
-        while let Some(depth) = self.depth {
-            if self.next_level(depth).is_some() {
-                return false;
+    /// Leaves exhausted depths. Returns the depth and the level of the next setting; `None` if nothing is left.
+    fn next_setting(&mut self) -> Option<(usize, u32)> {
+        loop {
+            let depth = self.depth?;
+            if let Some(level) = self.next_level(depth) {
+                return Some((depth, level));
             }
             self.depth = depth.checked_sub(1);
         }
-        true
     }
 
     /// Returns `Some` if all configs with the settings down to `depth` need too much memory. The value is true if the same holds
@@ -160,12 +167,7 @@ impl<'s> Walk<'s> {
     }
 
     fn step(&mut self, walls: &[(&Config, Memory)]) -> Step {
-        if self.is_over() {
-            return Step::End;
-        }
-        let Some((depth, level)) = self.depth.and_then(|depth| Some((depth, self.next_level(depth)?))) else {
-            return Step::End;
-        };
+        let Some((depth, level)) = self.next_setting() else { return Step::End };
         self.next[depth] += 1;
         let leads = self.ahead.enter(self.plan.order[depth], level);
         if !leads || self.plan.assign(self.space, &mut self.slots, depth, level).is_err() {
@@ -275,10 +277,7 @@ impl Iterator for Walk<'_> {
     type Item = Config;
 
     fn next(&mut self) -> Option<Config> {
-        match self.advance(&mut u64::MAX.clone()) {
-            Advance::Found(config) => Some(config),
-            Advance::End | Advance::OutOfFuel => None,
-        }
+        self.advance(&mut u64::MAX.clone()).found()
     }
 }
 

@@ -37,11 +37,9 @@ impl Grid {
     pub(super) fn next_among(&mut self, view: &View<'_>, is_wanted: &dyn Fn(&Config) -> bool) -> Option<Config> {
         let trials = view.history.trials().len();
         let mut walk = Walk::over(view.space, &order(view.space));
-        match self.reached.take_if(|(_, then)| trials < *then) {
-            // The number of trials falls only if an instance is used for another search.
-            Some(_) => {}
-            None => self.reached.iter().for_each(|(config, _)| walk.seek(config)),
-        }
+        // The number of trials falls only if an instance is used for another search.
+        self.reached = self.reached.take().filter(|(_, then)| trials >= *then);
+        self.reached.iter().for_each(|(config, _)| walk.seek(config));
         let mut is_first = true;
         let patience = if view.space.is_listed() { PATIENCE } else { UNLISTED_PATIENCE };
         while let Some(config) = walk.next_around(view.walls(), patience) {

@@ -18,26 +18,21 @@ type Group = (Memory, Box<[u32]>);
 
 impl<'a> Walls<'a> {
     pub(super) fn of(space: &Space, objective: &Objective, history: &'a History) -> Self {
-        let group_of = |config: &Config, memory| (memory, space.memory_group(config, memory));
-        let mut walls: Vec<(usize, &Config, Memory)> = Vec::new();
         let mut groups: HashMap<Group, Vec<(usize, &Config)>> = HashMap::new();
         for (place, trial) in history.trials().iter().enumerate() {
             let Some(memory) = objective.lacks_memory(&trial.outcome) else { continue };
             let config = &trial.config;
-            let group = groups.entry(group_of(config, memory)).or_default();
+            let group = groups.entry((memory, space.memory_group(config, memory))).or_default();
             if group.iter().any(|(_, wall)| space.needs_as_much_memory(config, wall, memory)) {
                 continue;
             }
             group.retain(|(_, wall)| !space.needs_as_much_memory(wall, config, memory));
             group.push((place, config));
-            walls.push((place, config, memory));
         }
-        let stands = |&(place, config, memory): &(usize, &Config, Memory)| {
-            let group = groups.get(&group_of(config, memory));
-            group.is_some_and(|group| group.iter().any(|(other, _)| *other == place))
-        };
-        walls.retain(stands);
-        Self { walls: walls.into_iter().map(|(_, config, memory)| (config, memory)).collect(), groups }
+        let all = groups.iter().flat_map(|((memory, _), group)| group.iter().map(move |wall| (*wall, *memory)));
+        let mut walls: Vec<((usize, &Config), Memory)> = all.collect();
+        walls.sort_unstable_by_key(|((place, _), _)| *place);
+        Self { walls: walls.into_iter().map(|((_, config), memory)| (config, memory)).collect(), groups }
     }
 
     pub(super) fn rule_out(&self, space: &Space, config: &Config) -> bool {

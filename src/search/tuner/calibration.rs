@@ -191,11 +191,10 @@ impl Search<'_, '_> {
 
     /// Returns the baseline, or else the first config that was measured.
     fn config_to_compare(&self) -> Option<Config> {
-        let measured = |trial: &&Trial| trial.outcome.measurement().is_some();
-        let trials = || self.trials.history.trials().iter().map(AsRef::as_ref);
-        let trial = trials().find(|trial| measured(trial) && self.setup.baseline() == Some(&trial.config));
-        let trial = trial.or_else(|| self.trials.history.searched().find(measured));
-        trial.map(|trial| trial.config.clone())
+        let baseline = self.setup.baseline().filter(|baseline| self.trials.measured(baseline).is_some());
+        let is_measured = |trial: &&Trial| trial.outcome.measurement().is_some();
+        let first = || self.trials.history.searched().find(is_measured).map(|trial| &trial.config);
+        baseline.or_else(first).cloned()
     }
 
     /// Returns the config with the most workers and threads, and otherwise the settings of `config`; `None` if it is the same or

@@ -5,8 +5,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use gputune::model::{
-    Advance, Config, Constraint, Direction, Estimate, Expression, Failure, History, Measurement, Memory, MemoryRole,
-    MemoryUse, Objective, Outcome, Parameter, Permutation, Purpose, Space, Trial, Walk,
+    Config, Constraint, Direction, Estimate, Expression, Failure, History, Measurement, Memory, MemoryRole, MemoryUse,
+    Objective, Outcome, Parameter, Permutation, Purpose, Space, Trial, Walk,
 };
 use gputune::search::{
     STRATEGIES,
@@ -185,10 +185,7 @@ const FUEL: u64 = 20_000;
 
 fn drawn(space: &Space, draw: u64) -> Option<Config> {
     let random = Permutation::new(1 << 60, draw).at(0).unwrap();
-    match Walk::shuffled(space, u64::try_from(random).unwrap()).advance(&mut FUEL.clone()) {
-        Advance::Found(config) => Some(config),
-        Advance::End | Advance::OutOfFuel => None,
-    }
+    Walk::shuffled(space, u64::try_from(random).unwrap()).advance(&mut FUEL.clone()).found()
 }
 
 fn objective(goal: u8) -> Objective {
@@ -203,11 +200,7 @@ fn objective(goal: u8) -> Objective {
 fn is_anything_open(view: &View<'_>) -> bool {
     [Walk::new(view.space), Walk::shuffled(view.space, 1)].into_iter().any(|mut walk| {
         let mut fuel = FUEL;
-        std::iter::from_fn(|| match walk.advance(&mut fuel) {
-            Advance::Found(config) => Some(config),
-            Advance::End | Advance::OutOfFuel => None,
-        })
-        .any(|config| view.is_open(&config))
+        std::iter::from_fn(|| walk.advance(&mut fuel).found()).any(|config| view.is_open(&config))
     })
 }
 

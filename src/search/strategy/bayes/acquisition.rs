@@ -5,6 +5,7 @@ use std::f64::consts::PI;
 use libm::{exp, log as ln};
 
 use super::candidates::Chunk;
+use super::points::Points;
 use super::process::{Belief, Feasibility, Process};
 use crate::model::{Config, Space};
 use crate::probe::stats::normal_tail;
@@ -74,7 +75,7 @@ impl Judge<'_> {
         bounds.sort_by(|a, b| b.bound.total_cmp(&a.bound));
         let open = bounds.iter().filter(|bounded| is_open(bounded.config));
         let top: Vec<&Bounded<'_>> = open.take(self.most_refined).collect();
-        let points = self.process.points_of(self.space, top.iter().map(|bounded| bounded.config));
+        let points = Points::of(self.space, &self.process.axes, top.iter().map(|bounded| bounded.config));
         let factors = self.process.factors(&points);
         let mut best: Option<(f64, Choice)> = None;
         for (at, bounded) in top.into_iter().enumerate() {
@@ -176,7 +177,7 @@ mod tests {
     use crate::search::strategy::bayes::{
         candidates::chunks,
         kernel::{Factor, Shape},
-        points::{Points, axes},
+        points::axes,
         process::Data,
     };
     use crate::search::tests::numbers;

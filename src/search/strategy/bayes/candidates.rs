@@ -60,13 +60,9 @@ pub(super) fn sample(view: &View<'_>, best: &[&Config], seed: u64) -> Vec<Config
     const REACH: u32 = 3;
     const LONGEST: usize = 4000;
     let space = view.space;
-    let mut found: Vec<Config> = Vec::new();
-    for config in best {
-        for at in 0..space.parameters().len() {
-            found.extend(space.moves(config, at, REACH));
-        }
-    }
-    found.truncate(LONGEST);
+    let all = 0..space.parameters().len();
+    let around = best.iter().flat_map(|config| all.clone().flat_map(move |at| space.moves(config, at, REACH)));
+    let mut found: Vec<Config> = around.take(LONGEST).collect();
     if space.is_sparse() {
         found.extend(space.draws(seed, DRAWS));
     } else if let Some(size) = space.raw_size() {
@@ -75,12 +71,8 @@ pub(super) fn sample(view: &View<'_>, best: &[&Config], seed: u64) -> Vec<Config
     }
     // If draws already come from allowed configs only, walks add nothing.
     let walks = if space.is_sparse() && !found.is_empty() { 0 } else { SHUFFLED };
-    for walk in 0..walks {
-        let mut fuel = 2_000;
-        if let Advance::Found(config) = Walk::shuffled(space, seed.wrapping_add(walk)).advance(&mut fuel) {
-            found.push(config);
-        }
-    }
+    let walk = |number| Walk::shuffled(space, seed.wrapping_add(number)).advance(&mut 2_000).found();
+    found.extend((0..walks).filter_map(walk));
     found.sort_unstable();
     found.dedup();
     found.retain(|config| view.is_open(config));

@@ -39,13 +39,9 @@ fn middle(view: &View<'_>, candidates: &[Chunk]) -> Option<Config> {
     };
     let open = candidates.iter().flat_map(|chunk| &chunk.configs).filter(|config| view.is_open(config));
     let order = Permutation::new(1 << 32, view.seed);
-    let mut number = 0_u128;
-    let mut jitter = || {
-        number += 1;
-        let share = order.at(number).unwrap_or(0) as f64 / (1_u64 << 32) as f64;
-        JITTER * share
-    };
-    open.map(|config| (offset(config) + jitter(), config))
+    let chance = |number| order.at(number).unwrap_or(0) as f64 / (1_u64 << 32) as f64;
+    open.zip(1..)
+        .map(|(config, number)| (offset(config) + JITTER * chance(number), config))
         .min_by(|(a, _), (b, _)| a.total_cmp(b))
         .map(|(_, config)| config.clone())
 }

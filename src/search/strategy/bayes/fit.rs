@@ -117,7 +117,6 @@ impl Gradient for &Likelihood<'_> {
 impl Likelihood<'_> {
     /// Optimises from one start. The best shape is kept, so it does not matter how the optimisation ends.
     fn descend(&self, start: &[f64]) {
-        self.known.borrow_mut().evaluations = 0;
         if let Ok(solver) = LBFGS::new(MoreThuenteLineSearch::new(), 7)
             .with_tolerance_grad(1e-4)
             .and_then(|solver| solver.with_tolerance_cost(1e-8))

@@ -230,12 +230,11 @@ impl Lesson {
 
     /// Returns the score that the study predicts for a config, up to a constant, in the study's standard units.
     fn mean(&self, space: &Space, config: &Config) -> f64 {
-        let known = self.means.lock().unwrap_or_else(PoisonError::into_inner).get(config).copied();
-        if let Some(mean) = known {
-            return mean;
+        let mut means = self.means.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mean) = means.get(config) {
+            return *mean;
         }
         let mean = self.expected(space, config);
-        let mut means = self.means.lock().unwrap_or_else(PoisonError::into_inner);
         if means.len() >= MOST_KEPT {
             means.clear();
         }

@@ -125,13 +125,11 @@ impl MemoryNeed {
             if !is_group || room > SETTINGS + 2 * MOST_SETTINGS {
                 return Part::Nothing;
             }
-            let mut places = Vec::new();
-            for level in 0..u32::try_from(parameter.len()).unwrap_or(0) {
-                let is_measure = level == 0;
-                places.push((!is_measure).then_some(unknowns.len()));
-                if !is_measure {
-                    unknowns.extend(setting(parameter, level));
-                }
+            // The first setting is the reference.
+            let mut places = vec![None];
+            for level in 1..u32::try_from(parameter.len()).unwrap_or(0) {
+                places.push(Some(unknowns.len()));
+                unknowns.extend(setting(parameter, level));
             }
             Part::Group(places)
         };

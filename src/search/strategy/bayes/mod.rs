@@ -54,7 +54,7 @@ struct Bayes {
     /// True if the process starts from the model of a training step and of its memory, in a space that has parameters with a
     /// known role.
     physics: bool,
-    fitted: Kept<Model>,
+    fitted: Kept,
     /// The space that was listed, and its configs if it is not too large.
     listed: Option<(Arc<()>, Option<Vec<Chunk>>)>,
     lessons: Vec<Arc<Lesson>>,
@@ -132,15 +132,10 @@ impl Bayes {
     /// Learns from the earlier studies, unless that was done before.
     fn learn(&mut self, view: &View<'_>) {
         let earlier = &view.earlier[..view.earlier.len().min(EarlierStudy::MOST)];
-        let studies =
-            Some((Arc::clone(view.space.identity()), earlier.iter().map(|study| study.id).collect::<Vec<u64>>()));
-        let is_known = self
-            .studies
-            .as_ref()
-            .zip(studies.as_ref())
-            .is_some_and(|((space, known), (other, studies))| Arc::ptr_eq(space, other) && known == studies);
+        let (space, studies) = (view.space.identity(), earlier.iter().map(|study| study.id).collect::<Vec<u64>>());
+        let is_known = self.studies.as_ref().is_some_and(|(of, known)| Arc::ptr_eq(of, space) && *known == studies);
         if !is_known {
-            self.studies = studies;
+            self.studies = Some((Arc::clone(space), studies));
             let lessons = earlier.iter().filter_map(|study| Lesson::of(view.space, view.objective, study));
             self.lessons = lessons.map(Arc::new).collect();
         }

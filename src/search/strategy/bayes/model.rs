@@ -102,13 +102,10 @@ impl Model {
         let kept = representatives(&known.scored, limits.known);
         let mut data = data(view, axes, scale, &kept);
         data.values = kept.iter().map(|(trial, score)| left(&trial.config, *score)).collect();
-        let (mut shown, mut silent): (Vec<(&Config, SoFar)>, Vec<&Config>) = (Vec::new(), Vec::new());
-        for (config, so_far) in view.under_way() {
-            match so_far {
-                Some(so_far) => shown.push((config, so_far)),
-                None => silent.push(config),
-            }
-        }
+        let shown = view.under_way().filter_map(|(config, so_far)| Some((config, so_far?)));
+        let shown: Vec<(&Config, SoFar)> = shown.collect();
+        let silent = view.under_way().filter(|(_, so_far)| so_far.is_none()).map(|(config, _)| config);
+        let silent: Vec<&Config> = silent.collect();
         let mut configs: Vec<&Config> = kept.iter().map(|(trial, _)| &trial.config).collect();
         if !shown.is_empty() {
             // Probes under way count with their results so far.

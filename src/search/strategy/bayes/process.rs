@@ -4,7 +4,7 @@ use super::kernel::{Factor, Pairs, Shape, factors};
 use super::matrix::{Triangle, dot, sum};
 use super::points::{Axis, Points};
 use super::scale::Scale;
-use crate::model::{Config, Space, Trial};
+use crate::model::{Space, Trial};
 
 #[derive(Debug, Clone)]
 pub(super) struct Data {
@@ -45,7 +45,7 @@ pub(super) const LEVEL_PRECISION: f64 = 0.3;
 /// A process that was conditioned on its data.
 #[derive(Debug)]
 pub(super) struct Process {
-    axes: Vec<Axis>,
+    pub(super) axes: Vec<Axis>,
     shape: Shape,
     points: Points,
     factor: Triangle,
@@ -103,10 +103,6 @@ impl Process {
         let level = dot(ones, &solved) / (dot(ones, ones) + LEVEL_PRECISION);
         let square: f64 = solved.iter().zip(ones).map(|(value, one)| (value - level * one).powi(2)).sum();
         0.5 * square + 0.5 * LEVEL_PRECISION * level * level
-    }
-
-    pub(super) fn points_of<'c>(&self, space: &Space, configs: impl IntoIterator<Item = &'c Config>) -> Points {
-        Points::of(space, &self.axes, configs)
     }
 
     pub(super) fn factors(&self, others: &Points) -> Vec<Factor> {
@@ -234,7 +230,7 @@ impl Feasibility {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Expression, Parameter, Permutation, Walk};
+    use crate::model::{Config, Expression, Parameter, Permutation, Walk};
     use crate::search::strategy::bayes::points::axes;
     use crate::search::tests::numbers;
 

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use super::Known;
+use super::model::Model;
 use crate::model::Trial;
 use crate::search::strategy::View;
 
@@ -24,9 +25,9 @@ fn fitted(scored: usize) -> usize {
 }
 
 /// The last fit, with everything that it depends on.
-#[derive(Debug)]
-pub(super) struct Kept<T> {
-    last: Option<(Basis, T)>,
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    last: Option<(Basis, Model)>,
 }
 
 #[derive(Debug)]
@@ -37,21 +38,15 @@ struct Basis {
     asked: String,
 }
 
-impl<T> Default for Kept<T> {
-    fn default() -> Self {
-        Self { last: None }
-    }
-}
-
-impl<T> Kept<T> {
+impl Kept {
     /// Returns the fit to the part of the history that the schedule names. `turn` is anything else that the fit depends on.
     pub(super) fn fit<'v>(
         &mut self,
         view: &View<'v>,
         known: &Known<'v>,
         turn: bool,
-        fit: impl FnOnce(&Known<'v>) -> T,
-    ) -> &T {
+        fit: impl FnOnce(&Known<'v>) -> Model,
+    ) -> &Model {
         let known = known.up_to(fitted(known.scored.len()));
         let earlier: Vec<u64> = view.earlier.iter().map(|study| study.id).collect();
         let (objective, trials) = (view.objective, known.trials.len());

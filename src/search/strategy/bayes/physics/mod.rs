@@ -54,7 +54,7 @@ impl Physics {
         }
         let (unknowns, precisions) = unknowns(view, &roles);
         let has_workers = roles.contains(&Some(Role::Workers));
-        let middle = middle(space, &roles);
+        let middle = ends(space, &roles, Role::Batch).map_or(0.0, |(low, high)| 0.5 * (low + high));
         let numbers = |(parameter, role): (&Parameter, &Option<Role>)| {
             let count = if parameter.len() <= MOST_SETTINGS { u32::try_from(parameter.len()).unwrap_or(0) } else { 0 };
             role.map_or_else(Vec::new, |role| (0..count).map(|level| number_for(parameter, role, level)).collect())
@@ -183,7 +183,9 @@ impl Physics {
 
     /// Appends the difference of the mean with each set of alternative coefficients that the history allows, and its weight.
     pub(super) fn other_means(&self, space: &Space, config: &Config, numbers: &Numbers, into: &mut Vec<(f64, f64)>) {
-        numbers.other_speeds(&self.asked(space, config), into);
+        let asked = self.asked(space, config);
+        let own = numbers.step(&asked).speed;
+        into.extend(numbers.others.iter().map(|(other, weight)| (other.step(&asked).speed - own, *weight)));
     }
 
     fn asked(&self, space: &Space, config: &Config) -> Asked {
@@ -372,16 +374,12 @@ fn ends(space: &Space, roles: &[Option<Role>], wanted: Role) -> Option<(f64, f64
 }
 
 fn ln_last(parameter: &Parameter) -> f64 {
-    let last = u32::try_from(parameter.len().saturating_sub(1)).unwrap_or(u32::MAX - 1);
-    ln(number(parameter, last).max(1.0))
+    // A level past the end counts as the last.
+    ln(number(parameter, u32::MAX).max(1.0))
 }
 
 fn number(parameter: &Parameter, level: u32) -> f64 {
     parameter.value(level).as_f64().unwrap_or(1.0)
-}
-
-fn middle(space: &Space, roles: &[Option<Role>]) -> f64 {
-    ends(space, roles, Role::Batch).map_or(0.0, |(low, high)| 0.5 * (low + high))
 }
 
 /// Returns the prior on the cores: people usually search up to about as many workers, and as many threads, as they have cores.

@@ -63,7 +63,7 @@ pub(in crate::search::strategy::bayes) struct Numbers {
     /// The covariance of the coefficients, row by row; empty if it is unknown.
     covariance: Vec<f64>,
     /// Alternative coefficients that the history allows, with their weights. The coefficients in `raw` have the remaining weight.
-    others: Vec<(Numbers, f64)>,
+    pub(super) others: Vec<(Numbers, f64)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -164,12 +164,6 @@ impl Numbers {
             variance += slope * (2.0 * others + slope * row[slopes[i].0]);
         }
         (speed, variance.max(0.0))
-    }
-
-    /// Appends the difference of the speed with each set of alternative coefficients that the history allows, and its weight.
-    pub(super) fn other_speeds(&self, asked: &Asked, into: &mut Vec<(f64, f64)>) {
-        let own = self.step(asked).speed;
-        into.extend(self.others.iter().map(|(other, weight)| (other.step(asked).speed - own, *weight)));
     }
 
     fn speed(&self, asked: &Asked, time: f64) -> f64 {
