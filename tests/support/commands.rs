@@ -27,7 +27,9 @@ pub(crate) fn printed(text: &str) -> Vec<String> {
         }
         // An error names the command that has no such option.
         let advice = if line.contains(" is no option of `") { "" } else { line };
-        found.extend(advice.split('`').skip(1).step_by(2).filter(|code| code.starts_with("gputune ")).map(str::to_owned));
+        found.extend(
+            advice.split('`').skip(1).step_by(2).filter(|code| code.starts_with("gputune ")).map(str::to_owned),
+        );
     }
     let is_placeholder = |word: &str| word.len() > 2 && word.chars().all(|sign| sign.is_ascii_uppercase());
     found.retain(|command| !command.is_empty() && !command.split(' ').any(is_placeholder));

@@ -193,7 +193,8 @@ fn seems_better(study: &Study, entry: &Ranked, baseline: &Ranked, (noise, rankin
     }
     let compared = ranking.iter().filter(|entry| entry.rounds > 0).count().saturating_sub(1);
     let was_slower = || undisturbed(study, entry, baseline).is_some_and(|alone| alone < 1.0);
-    noise.seems_higher(&entry.runs, &baseline.runs, compared) && !(study.objective.is_largest_throughput() && was_slower())
+    noise.seems_higher(&entry.runs, &baseline.runs, compared)
+        && !(study.objective.is_largest_throughput() && was_slower())
 }
 
 /// Returns the top config if it won all of its rounds against the baseline. That is no proof, so the baseline stays.

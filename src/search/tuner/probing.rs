@@ -115,8 +115,7 @@ impl Search<'_, '_> {
     fn keep(&mut self, slot: usize, begun: UnderWay, outcome: Outcome, on_event: OnEvent<'_>) -> Result<(), TuneError> {
         let UnderWay { request, began, .. } = begun;
         // A probe that the end of the search cut short says nothing about its config.
-        let is_cut_short = request.limits.probe_time < self.setup.limits.probe_time
-            && self.time_left() < request.limits.probe_time / 2;
+        let is_cut_short = request.limits.probe_time < self.setup.limits.probe_time && self.time_left().is_zero();
         if is_cut_short && matches!(outcome, Outcome::TimedOut(_)) && request.purpose != Purpose::Baseline {
             return Ok(());
         }

@@ -311,12 +311,13 @@ impl Search<'_, '_> {
     /// Makes a request for a trial, in the time that is left. A new config gets only a part of it, so that a config that takes very
     /// long leaves time for others.
     pub(super) fn request(&self, proposal: Proposal, purpose: Purpose) -> Request {
-        /// The part of the time left that a probe of a new config may take, unless other probes took a third as long. Round numbers.
+        /// The part of the time left that a probe of a new config may take, unless another probe took half as long. Round numbers.
         const SHARE: u32 = 2;
-        const LONGER: u32 = 3;
+        const LONGER: u32 = 2;
         let settings = self.trials.set_by(&proposal.config, &self.setup.space);
         let left = self.time_left();
-        let most = if purpose == Purpose::Search { left.min((left / SHARE).max(self.longest_probe() * LONGER)) } else { left };
+        let most =
+            if purpose == Purpose::Search { left.min((left / SHARE).max(self.longest_probe() * LONGER)) } else { left };
         let limits = Limits { probe_time: self.setup.limits.probe_time.min(most), ..self.setup.limits };
         Request { number: self.next_number(), ..Request::new(proposal, purpose, settings, limits) }
     }
