@@ -130,7 +130,7 @@ impl Session {
             Verdict::Enough | Verdict::TimeIsUp | Verdict::StillCompiling => {
                 let measured = self.measured(&last_lines, stopped_itself);
                 measured.or_else(|| self.out_of_memory(&last_lines)).unwrap_or_else(|| {
-                    let seconds = limits.probe_time.as_secs_f64();
+                    let seconds = (limits.probe_time.as_secs_f64() * 10.0).round() / 10.0;
                     let reason = format!("{} after {seconds} s{}", self.nothing_seen(), self.nearest(&last_lines));
                     Outcome::TimedOut(self.hanging(reason, &last_lines))
                 })
