@@ -312,6 +312,35 @@ fn a_config_that_won_three_rounds_clearly_is_named_however_far_they_are_apart() 
 }
 
 #[test]
+fn a_speedup_holds_without_other_programs_too() {
+    // Beside another program, the baseline is 20 times slower, and the other config hardly is.
+    let after = |alone: f64| {
+        let probes = [(Baseline, (8, 0), speed_within(19_000.0, 0.01)), (Search, (16, 0), speed_within(alone, 0.01))];
+        let beside = [(800.0, 21_000.0), (850.0, 22_000.0), (780.0, 20_000.0), (810.0, 21_500.0)];
+        let rounds = beside.iter().flat_map(|(baseline, other)| {
+            let of = |config, rate| (Round, config, speed_within(rate, 0.01));
+            [of((8, 0), *baseline), of((16, 0), *other)]
+        });
+        fastest(&probes.into_iter().chain(rounds).collect::<Vec<_>>()).best().unwrap()
+    };
+    let best = after(38_000.0);
+    let speedup = best.speedup.unwrap();
+    assert_eq!(best.verdict, Verdict::Faster);
+    assert!(speedup.value > 20.0 && (speedup.low.unwrap() - 2.0).abs() < 0.01, "{speedup:?}");
+    let of_slice = after(15_000.0).speedup.unwrap().low.unwrap();
+    assert!((of_slice - 22_000.0 / 19_000.0).abs() < 0.01, "a slice was faster than the probe: {of_slice}");
+    let slower = fastest(&[
+        (Baseline, (8, 0), speed_within(40_000.0, 0.01)),
+        (Search, (16, 0), speed_within(15_000.0, 0.01)),
+        (Round, (8, 0), speed_within(800.0, 0.01)),
+        (Round, (16, 0), speed_within(21_000.0, 0.01)),
+        (Round, (8, 0), speed_within(810.0, 0.01)),
+        (Round, (16, 0), speed_within(20_000.0, 0.01)),
+    ]);
+    assert_eq!(slower.best().unwrap().verdict, Verdict::TiedWithBaseline);
+}
+
+#[test]
 fn a_speedup_that_falls_from_round_to_round_is_that_of_the_last_rounds() {
     let rates = |change: f64| -> Vec<(f64, f64)> {
         (0..12).map(|round| (100.0, 156.0 + change * (f64::from(round) - 5.5))).collect()
