@@ -107,7 +107,7 @@ def run(
         if grace is not None:
             child.send_signal(signal.SIGINT)
             try:
-                child.wait(timeout=grace)
+                child.communicate(timeout=grace)
             except subprocess.TimeoutExpired:
                 pass
         end(child)

@@ -186,6 +186,13 @@ impl History {
         self.searched
     }
 
+    /// Returns true if other programs kept the CPUs busy in most probes.
+    pub(crate) fn is_beside_others(&self) -> bool {
+        let measured = || self.trials.iter().filter_map(|trial| trial.outcome.measurement());
+        let beside = measured().filter(|run| run.machine.foreign_cpu_share.is_some()).count();
+        beside * 2 > measured().count()
+    }
+
     /// Returns the highest number of a trial, or 0 for an empty history.
     pub fn highest_number(&self) -> u32 {
         self.highest

@@ -87,7 +87,7 @@ pub struct Best {
     /// The result of the comparison with the baseline.
     pub verdict: Verdict,
     /// How many times better than the baseline the winner is, with its 95% interval: above 1 is better, whatever the objective's
-    /// direction. `None` if that is not proven.
+    /// direction. The interval reaches down to the ratio without other programs. `None` if it is not proven to be better.
     pub speedup: Option<Estimate>,
     /// The same number if it is not proven.
     pub unproven_speedup: Option<Estimate>,

@@ -61,7 +61,7 @@ class Batches:
         steps = self._arguments.get("steps_per_epoch")
         if self._total is not None and not steps:
             return self._total
-        return self.size * steps if self.size and steps else None
+        return int(self.size * steps) if self.size and steps else None
 
     @property
     def counted_by(self) -> Optional[str]:

@@ -115,7 +115,7 @@ class KerasFit:
     def _prepare(self, model: Any, arguments: dict[str, Any]) -> None:
         """Sets the batch size, and adds a callback."""
         batches = Batches(arguments, self._keras.utils.PyDataset)
-        self._epochs = arguments.get("epochs", 1) - arguments.get("initial_epoch", 0)
+        self._epochs = int(arguments.get("epochs", 1)) - int(arguments.get("initial_epoch", 0))
         size = self._session.value(BATCH_SIZE)
         if size is not None and batches.is_sized:
             arguments["batch_size"] = size
@@ -200,7 +200,7 @@ class KerasFit:
         facts.say("keras.jit_compile", bool(model.jit_compile))
         facts.say("precision", _DTYPES.get(model.dtype_policy.compute_dtype))
         facts.say("loader.batch_size", batches.size)
-        facts.say("loader.samples", batches.of_an_epoch)
+        facts.say("loader.samples", None if _client.user_steps else batches.of_an_epoch)
         if self._epochs > 1:  # a script may call `fit` once for each epoch
             facts.say("run.epochs", self._epochs)
         facts.say("samples.counted_by", None if _client.user_steps else batches.counted_by)

@@ -24,9 +24,9 @@ pub(super) use zygote::{NoFork, Zygote};
 const MOST_ZYGOTES: usize = 2;
 /// How many warm probes may fail and then succeed in a fresh process. After more such failures, all probes start fresh.
 const MOST_FAILURES: u32 = 2;
-/// A zygote starts only if the probe's time limit, which ends with the search, has this many import times. A zygote
-/// pays off from the second fork on. The third import time leaves room for imports that take longer during a probe.
-const WORTH_IMPORTS: u32 = 3;
+/// A zygote starts only if the probe's time limit, which is at least half of the time left, has this many import times. A zygote
+/// pays off from the second fork on.
+const WORTH_IMPORTS: u32 = 2;
 
 #[derive(Default)]
 pub(super) struct Warm {

@@ -25,7 +25,8 @@ pub enum Verdict {
     NoBaseline,
 }
 
-/// A config that won all rounds against the baseline, but too narrowly to become the winner. The baseline stays.
+/// A config that won all rounds against the baseline, but too narrowly to become the winner, or only beside other programs. The
+/// baseline stays.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ahead {
     /// The config.
@@ -83,9 +84,8 @@ pub(super) fn choose(study: &Study, ranking: &[Ranked]) -> Option<Best> {
         }
     };
     let (winner, verdict, seen, trend) = at_the_end(study, (winner, verdict), (top, baseline), noise);
-    let seen = seen.map(|seen| with_undisturbed(study, winner, baseline, seen));
-    let is_sure = seen.and_then(|seen| seen.low).is_none_or(|low| low > 1.0);
-    let verdict = if verdict == Verdict::Faster && !is_sure { Verdict::Unproven } else { verdict };
+    let undisturbed = baseline.and_then(|baseline| undisturbed(study, winner, baseline)).filter(|_| trend.is_none());
+    let seen = seen.map(|seen| reaching_down(seen, undisturbed));
     let is_tie = |entry: &&&Ranked| entry.config != winner.config;
     let mut ties: Vec<Ranked> = tied.iter().filter(is_tie).map(|entry| (*entry).clone()).collect();
     ties.retain(|tie| is_tied(winner, tie, noise) || tie.config == top.config || is_tied(top, winner, noise));
@@ -133,22 +133,15 @@ fn at_the_end<'r>(
     (winner, if is_proven { verdict } else { Verdict::Unproven }, seen, trend)
 }
 
-/// Lowers the lower end of a speedup to the ratio without other programs, if that is clearly lower. Beside other programs,
-/// threads that wait by spinning may make the baseline 20 times slower, so the ratio depends on what else runs.
-fn with_undisturbed(study: &Study, winner: &Ranked, baseline: Option<&Ranked>, seen: Estimate) -> Estimate {
-    let is_rate = study.objective.is_largest_throughput() && winner.is_noisy;
-    let alone = baseline.filter(|_| is_rate).and_then(|baseline| undisturbed(study, winner, baseline));
-    match (seen.low, seen.high, alone) {
-        (Some(low), Some(high), Some(alone)) if alone * (1.0 + CLEAR) < low => {
-            Estimate::interval(seen.value, alone, high)
-        }
-        _ => seen,
+/// Returns the ratio of the fastest rates that were seen of two configs: those that other programs disturbed least. Beside other
+/// programs, threads that wait by spinning may make one of them 20 times slower, so the ratio depends on what else runs. `None` if
+/// no other programs were seen. With several slots, returns the highest ratio in a slot that measured both.
+fn undisturbed(study: &Study, entry: &Ranked, baseline: &Ranked) -> Option<f64> {
+    let mut runs = study.history.trials().iter().filter_map(|trial| trial.outcome.measurement());
+    let is_beside_others = runs.any(|run| run.machine.foreign_cpu_share.is_some());
+    if !study.objective.is_largest_throughput() || !is_beside_others {
+        return None;
     }
-}
-
-/// Returns the ratio of the fastest rates that were seen of two configs: those that other programs disturbed least. With several
-/// slots, returns the lowest ratio in a slot that measured both.
-fn undisturbed(study: &Study, winner: &Ranked, baseline: &Ranked) -> Option<f64> {
     let fastest = |config: &Config, slot: &Option<Slot>| {
         let in_slot = study.history.of(config).filter(|trial| trial.slot == *slot);
         let rates = in_slot.filter_map(|trial| trial.outcome.measurement()).flat_map(|run| {
@@ -157,9 +150,20 @@ fn undisturbed(study: &Study, winner: &Ranked, baseline: &Ranked) -> Option<f64>
         });
         rates.max_by(f64::total_cmp)
     };
-    let slots = study.history.of(&baseline.config).map(|trial| &trial.slot);
-    let ratios = slots.filter_map(|slot| Some(fastest(&winner.config, slot)? / fastest(&baseline.config, slot)?));
-    ratios.min_by(f64::total_cmp)
+    let mut slots: Vec<&Option<Slot>> = study.history.of(&baseline.config).map(|trial| &trial.slot).collect();
+    slots.dedup();
+    let ratio = |slot| Some(fastest(&entry.config, slot)? / fastest(&baseline.config, slot)?);
+    slots.into_iter().filter_map(ratio).max_by(f64::total_cmp)
+}
+
+/// Returns a speedup whose interval reaches down to the ratio without other programs, if that is clearly lower.
+fn reaching_down(seen: Estimate, undisturbed: Option<f64>) -> Estimate {
+    match (seen.low, seen.high, undisturbed) {
+        (Some(low), Some(high), Some(ratio)) if ratio * (1.0 + CLEAR) < low => {
+            Estimate::interval(seen.value, ratio, high)
+        }
+        _ => seen,
+    }
 }
 
 /// Returns the number of comparisons with the baseline, for the Bonferroni correction: all other configs with two rounds or more. A
@@ -168,13 +172,14 @@ pub(super) fn compared(ranking: &[Ranked]) -> usize {
     ranking.iter().filter(|entry| entry.rounds > 1).count().saturating_sub(1).max(1)
 }
 
-/// Returns true if rounds prove that a config is better than the baseline. Without noise, the numbers decide.
+/// Returns true if rounds prove that a config is better than the baseline, and not only beside other programs. Without noise, the
+/// numbers decide.
 pub(super) fn is_better(study: &Study, entry: &Ranked, baseline: &Ranked, (noise, compared): (&Noise, usize)) -> bool {
     if entry.config == baseline.config || entry.rounds.min(baseline.rounds) == 0 {
         return false;
     }
     if entry.is_noisy || baseline.is_noisy {
-        return noise.is_higher(&entry.runs, &baseline.runs, compared);
+        return noise.is_higher(&entry.runs, &baseline.runs, compared) && !was_slower_alone(study, entry, baseline);
     }
     study.score(entry) > study.score(baseline) && !is_tied(entry, baseline, noise)
 }
@@ -191,16 +196,21 @@ fn seems_better(study: &Study, entry: &Ranked, baseline: &Ranked, (noise, rankin
         let may_be_load = is_rate && apart.value - apart.half_width < LOAD.ln();
         return study.score(entry) > study.score(baseline) && !is_tied(entry, baseline, noise) && !may_be_load;
     }
+    let was_slower = || was_slower_alone(study, entry, baseline) && !noise.is_higher(&entry.runs, &baseline.runs, 1);
     let compared = ranking.iter().filter(|entry| entry.rounds > 0).count().saturating_sub(1);
-    let was_slower = || undisturbed(study, entry, baseline).is_some_and(|alone| alone < 1.0);
-    noise.seems_higher(&entry.runs, &baseline.runs, compared)
-        && !(study.objective.is_largest_throughput() && was_slower())
+    noise.seems_higher(&entry.runs, &baseline.runs, compared) && !was_slower()
+}
+
+/// Returns true if the baseline was faster when other programs disturbed neither.
+fn was_slower_alone(study: &Study, entry: &Ranked, baseline: &Ranked) -> bool {
+    undisturbed(study, entry, baseline).is_some_and(|ratio| ratio < 1.0)
 }
 
 /// Returns the top config if it won all of its rounds against the baseline. That is no proof, so the baseline stays.
 fn ahead(study: &Study, top: &Ranked, baseline: &Ranked, noise: &Noise) -> Option<Ahead> {
     let won = top.config != baseline.config && rounds::is_higher_always(&top.runs, &baseline.runs);
     let speedup = ratio(&study.objective, top, baseline, noise).filter(|_| won)?;
+    let speedup = reaching_down(speedup, undisturbed(study, top, baseline));
     Some(Ahead { config: top.config.clone(), speedup, rounds: rounds::paired(&top.runs, &baseline.runs).count() })
 }
 

@@ -79,9 +79,7 @@ impl Study {
 
     /// Returns true if other programs kept the machine busy in most of the probes.
     pub fn is_machine_busy(&self) -> bool {
-        let measured = || self.history.trials().iter().filter_map(|trial| trial.outcome.measurement());
-        let busy = measured().filter(|run| run.machine.foreign_cpu_share.is_some()).count();
-        busy * 2 > measured().count()
+        self.history.is_beside_others()
     }
 
     /// Returns the slots that measured a trial, by their numbers; empty if one probe ran at a time on the whole machine.

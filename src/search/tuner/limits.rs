@@ -147,7 +147,7 @@ impl Search<'_, '_> {
     }
 
     /// Returns how long a probe may take: as long as the longest of this search, or the measuring time before the first.
-    pub(super) fn longest_probe(&self) -> Duration {
+    fn longest_probe(&self) -> Duration {
         let limits = &self.setup.limits;
         let longest = self.trials.history.searched().map(|trial| trial.elapsed).max();
         longest.unwrap_or(limits.measure_time).min(limits.probe_time + limits.grace_time)

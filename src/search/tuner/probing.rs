@@ -114,10 +114,22 @@ impl Search<'_, '_> {
     /// Keeps the outcome of a probe: as a trial, for later if it was disturbed, or for another slot if this slot may be sick.
     fn keep(&mut self, slot: usize, begun: UnderWay, outcome: Outcome, on_event: OnEvent<'_>) -> Result<(), TuneError> {
         let UnderWay { request, began, .. } = begun;
-        // A probe that the end of the search cut short says nothing about its config.
-        let is_cut_short = request.limits.probe_time < self.setup.limits.probe_time && self.time_left().is_zero();
-        if is_cut_short && matches!(outcome, Outcome::TimedOut(_)) && request.purpose != Purpose::Baseline {
-            return Ok(());
+        let is_hurried = request.limits.probe_time < self.setup.limits.probe_time;
+        let mut outcome = outcome;
+        if let Outcome::TimedOut(failure) = &mut outcome
+            && is_hurried
+            && request.purpose != Purpose::Baseline
+        {
+            if request.limits.probe_time >= request.left {
+                // A probe that the end of the search cut short says nothing about its config.
+                return Ok(());
+            }
+            failure.reason += ", half of the time left or more";
+            return self.record(
+                self.trial(slot, &request, outcome, began.elapsed()),
+                Some(&request.proposal),
+                on_event,
+            );
         }
         if let Outcome::Disturbed(failure) = outcome {
             if self.setup.budget.probes == 1 {

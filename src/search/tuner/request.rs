@@ -24,6 +24,8 @@ pub(super) struct Request {
     pub(super) purpose: Purpose,
     pub(super) settings: Settings,
     pub(super) limits: Limits,
+    /// The time that the search had left when it made the request.
+    pub(super) left: Duration,
     pub(super) effort: Effort,
     pub(super) experiment: Option<Experiment>,
     pub(super) keeps: bool,
@@ -43,6 +45,7 @@ impl Request {
             purpose,
             settings,
             limits,
+            left: Duration::MAX,
             effort: Effort::Probe,
             experiment: None,
             keeps: false,

@@ -308,18 +308,22 @@ impl Search<'_, '_> {
         of_trials.max(self.probes.highest_number()) + 1
     }
 
-    /// Makes a request for a trial, in the time that is left. A new config gets only a part of it, so that a config that takes very
-    /// long leaves time for others.
+    /// Makes a request for a trial, in the time that is left.
     pub(super) fn request(&self, proposal: Proposal, purpose: Purpose) -> Request {
-        /// The part of the time left that a probe of a new config may take, unless another probe took half as long. Round numbers.
-        const SHARE: u32 = 2;
-        const LONGER: u32 = 2;
         let settings = self.trials.set_by(&proposal.config, &self.setup.space);
         let left = self.time_left();
-        let most =
-            if purpose == Purpose::Search { left.min((left / SHARE).max(self.longest_probe() * LONGER)) } else { left };
+        let most = if purpose == Purpose::Search { self.time_for_a_new_config(left) } else { left };
         let limits = Limits { probe_time: self.setup.limits.probe_time.min(most), ..self.setup.limits };
-        Request { number: self.next_number(), ..Request::new(proposal, purpose, settings, limits) }
+        Request { number: self.next_number(), left, ..Request::new(proposal, purpose, settings, limits) }
+    }
+
+    /// Returns how long a probe of a new config may take, so that a config with very long steps leaves time for others: half of the
+    /// time left, or twice the longest probe so far if that is more. If this leaves less than a third, it may take all.
+    fn time_for_a_new_config(&self, left: Duration) -> Duration {
+        let measured = self.trials.history.searched().filter(|trial| trial.outcome.measurement().is_some());
+        let Some(longest) = measured.map(|trial| trial.elapsed).max() else { return left };
+        let most = longest.saturating_mul(2).max(left / 2);
+        if most > left / 3 * 2 { left } else { most }
     }
 
     /// Makes a request for a probe with the effort that its purpose needs now.

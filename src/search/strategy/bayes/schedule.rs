@@ -50,7 +50,8 @@ impl Kept {
         let known = known.up_to(fitted(known.scored.len()));
         let earlier: Vec<u64> = view.earlier.iter().map(|study| study.id).collect();
         let (objective, trials) = (view.objective, known.trials.len());
-        let asked = format!("{objective:?} {:?} {earlier:?} {turn} {trials}", view.precision_speeds);
+        let (speeds, is_beside_others) = (view.precision_speeds, view.history.is_beside_others());
+        let asked = format!("{objective:?} {speeds:?} {earlier:?} {turn} {trials} {is_beside_others}");
         let bits_of = |(trial, score): &(&Trial, f64)| {
             let width = trial.outcome.measurement().and_then(|run| view.half_width(run));
             (trial.number, score.to_bits(), width.map(f64::to_bits))

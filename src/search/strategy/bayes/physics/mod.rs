@@ -322,7 +322,8 @@ fn unknowns(view: &View<'_>, roles: &[Option<Role>]) -> (Vec<Unknown>, Vec<Vec<O
     unknowns[step::MIXED] = Unknown::new(0.05, 0.15);
     unknowns[step::UPDATE] = Unknown::new(ln(0.3), 0.7);
     // Beside other programs, threads that wait by spinning make a step several times slower.
-    unknowns[step::THREADS] = if is_beside_others(view) { Unknown::new(-1.0, 1.0) } else { Unknown::new(0.3, 0.45) };
+    unknowns[step::THREADS] =
+        if view.history.is_beside_others() { Unknown::new(-1.0, 1.0) } else { Unknown::new(0.3, 0.45) };
     unknowns[step::POWER] = Unknown::new(0.4, 0.3);
     unknowns[step::DEVICES] = Unknown::new(0.8, 0.3);
     unknowns[step::PREFETCH] = Unknown::new(0.01, 0.03);
@@ -361,13 +362,6 @@ fn speed_of(value: &Value, view: &View<'_>, on_host: bool) -> Option<Unknown> {
         _ => Unknown::new(0.3, 0.5),
     };
     Some(measured.map_or(unmeasured, |speed| Unknown::new(0.5 * ln(*speed), 0.4)))
-}
-
-/// Returns true if other programs used the CPUs in most probes.
-fn is_beside_others(view: &View<'_>) -> bool {
-    let runs = || view.history.searched().filter_map(|trial| trial.outcome.measurement());
-    let beside = runs().filter(|run| run.machine.foreign_cpu_share.is_some()).count();
-    2 * beside > runs().count()
 }
 
 /// Returns two logarithms: of the product of the smallest settings of all parameters with a role, and of the product of
