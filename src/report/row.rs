@@ -59,7 +59,8 @@ pub(super) fn shown_gain(ratio: Estimate, better: &str, (is_proven, lowest): (bo
         Some(low) => format!("at least {low:.2}x {better}"),
         None => match lowest.filter(|_| is_proven) {
             Some(lowest) => format!("{better}, at least {lowest:.2}x in every round"),
-            None => format!("{better}, by how much is not known"),
+            None if is_proven => format!("{better}, by how much is not known"),
+            None => format!("it seems {better}, by how much is not known"),
         },
     }
 }
@@ -216,7 +217,7 @@ mod tests {
         assert_eq!(shown(1.2, 3.7, (true, Some(1.1))), "at least 1.20x faster");
         assert_eq!(shown(0.9, 14.0, (true, Some(1.1))), "faster, at least 1.10x in every round");
         assert_eq!(shown(0.9, 14.0, (true, Some(0.9))), "faster, by how much is not known");
-        assert_eq!(shown(1.2, 3.7, (false, Some(1.1))), "faster, by how much is not known");
+        assert_eq!(shown(1.2, 3.7, (false, Some(1.1))), "it seems faster, by how much is not known");
         assert_eq!(shown_gain(Estimate::point(1.5), "faster", (false, None)), "1.50x faster");
         let sure = |low: f64, high: f64| sure_ratio(Estimate::interval(1.5, low, high));
         assert_eq!([sure(1.3, 1.7), sure(1.2, 3.7)], ["1.50x (1.30 to 1.70)", "at least 1.20x"]);

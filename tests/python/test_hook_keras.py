@@ -51,7 +51,8 @@ class Fit(unittest.TestCase):
     def test_fit_makes_batches_of_32_of_what_validation_leaves(self):
         result = run(DATA="usual", EPOCHS="2")
         self.assertEqual((result.code, samples(result)), (0, [16] * 2 + [32] * 4), result.output)
-        self.assertEqual(result.facts["loader.batch_size"], 32)
+        facts = result.facts
+        self.assertEqual((facts["loader.batch_size"], facts["loader.samples"], facts["run.epochs"]), (32, 80, 2))
 
     def test_all_targets_are_set_whatever_the_script_sets(self):
         result = run(ALL, POLICY="float32")
