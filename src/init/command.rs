@@ -207,8 +207,8 @@ struct Wrapped {
     forwards: bool,
     /// The variables that the script always sets.
     sets: Vec<String>,
-    /// The variables that the script takes from the environment, with a default.
-    defaults: Vec<String>,
+    /// The variables that the script takes from the environment, with their defaults.
+    defaults: Vec<(String, String)>,
 }
 
 impl Command {
@@ -248,10 +248,10 @@ impl Command {
         self.wrapped.as_ref().is_some_and(|wrapped| wrapped.sets.iter().any(|name| name == variable))
     }
 
-    /// Returns true if the shell script around the command gives this variable a default only: `${A:-1}`.
-    pub(super) fn defaults(&self, variable: &str) -> bool {
-        let has_default = |wrapped: &Wrapped| wrapped.defaults.iter().any(|name| name == variable);
-        self.wrapped.as_ref().is_some_and(has_default) && !self.sets(variable)
+    /// Returns the variables to which the shell script around the command only gives a default, with that default.
+    pub(super) fn shell_defaults(&self) -> impl Iterator<Item = (&str, &str)> {
+        let all = self.wrapped.iter().flat_map(|wrapped| &wrapped.defaults);
+        all.map(|(name, value)| (name.as_str(), value.as_str())).filter(|(name, _)| !self.sets(name))
     }
 }
 
@@ -327,12 +327,13 @@ fn variables_of(words: &[String]) -> Vec<String> {
     set.filter(is_own).map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Returns the variables that have a default in a word: `${A:-1}`, `${A-1}`, `${A:=1}`, `${A=1}`.
-fn defaults_in(word: &str) -> impl Iterator<Item = String> {
+/// Returns the variables that have a default in a word, with the default: `${A:-1}`, `${A-1}`, `${A:=1}`, `${A=1}`.
+fn defaults_in(word: &str) -> impl Iterator<Item = (String, String)> {
     word.split("${").skip(1).filter_map(|text| {
         let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_')?;
         let (name, rest) = text.split_at(end);
-        [":-", "-", ":=", "="].iter().any(|sign| rest.starts_with(sign)).then(|| name.to_owned())
+        let value = [":-", "-", ":=", "="].iter().find_map(|sign| rest.strip_prefix(sign))?;
+        Some((name.to_owned(), value.split('}').next().unwrap_or_default().to_owned()))
     })
 }
 
@@ -511,7 +512,7 @@ mod tests {
             ("export B=16; echo ${B:-1}", false),
         ] {
             let command = looked_into("bash run.sh", &format!("{text}\npython t.py\n"));
-            assert_eq!(command.defaults("B"), defaults, "{text}");
+            assert_eq!(command.shell_defaults().any(|(name, _)| name == "B"), defaults, "{text}");
         }
         assert_eq!(looked_into("./run.sh", "#!/bin/sh\ntouch ran\n").wrapped, None);
         for line in ["srun -n1 bash run.sh", "sudo -E ./run.sh", "sudo bash run.sh"] {

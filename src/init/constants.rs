@@ -21,17 +21,19 @@ pub struct Constant {
     pub place: String,
 }
 
-/// Returns the constants at the top level of a script's text. `file` is the path in their places.
+/// Returns the constants at the top level of a script's text, and the annotated ones of its classes, such as those of a dataclass.
+/// `file` is the path in their places.
 pub(super) fn constants(text: &str, file: &str) -> Vec<Constant> {
     static CONSTANT: LazyLock<Option<Regex>> =
-        LazyLock::new(|| Regex::new(r"^(([A-Za-z]\w*)\s*(?::\s*[\w.\[\]]+\s*)?=\s*(\d+))\s*(?:#.*)?$").ok());
+        LazyLock::new(|| Regex::new(r"^(([A-Za-z]\w*)\s*(:\s*[\w.\[\]]+\s*)?=\s*(\d+))\s*(?:#.*)?$").ok());
     let Some(constant) = CONSTANT.as_ref() else { return Vec::new() };
     let of_line = |(line, at): (&str, usize)| {
-        let captures = constant.captures(line)?;
+        let is_of_class = line.starts_with([' ', '\t']);
+        let captures = constant.captures(line.trim_start()).filter(|it| !is_of_class || it.get(3).is_some())?;
         Some(Constant {
             parameter: Knob::named(&captures[2])?.parameter,
             name: captures[2].to_owned(),
-            value: captures[3].parse().ok()?,
+            value: captures[4].parse().ok()?,
             code: captures[1].to_owned(),
             place: format!("{file}:{at}"),
         })
@@ -54,6 +56,7 @@ mod tests {
             ("BATCH_SIZE = args.batch_size\nSEED = 1\n", ""),
             ("def main():\n    batch_size = 8\n", ""),
             ("BATCH_SIZE == 16\n", ""),
+            ("class C:\n    micro_batch_size: int = 16\n", "t.py:2 batch_size micro_batch_size: int = 16"),
         ] {
             let shown = |constant: &Constant| format!("{} {} {}", constant.place, constant.parameter, constant.code);
             let found = constants(text, "t.py").iter().map(shown).collect::<Vec<_>>().join("; ");

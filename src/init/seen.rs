@@ -85,11 +85,16 @@ impl From<FirstRun> for Seen {
 }
 
 impl Seen {
-    /// Counts a variable as not set if a shell script around the job only gives it a default.
+    /// Adds the numbers that a shell script around the job takes from variables. A variable with a default there counts as not set.
     #[must_use]
     pub fn run_by(mut self, command: &Command) -> Self {
-        for variable in self.notes.variables.iter_mut().filter(|variable| command.defaults(&variable.name)) {
-            variable.is_set = false;
+        for (name, default) in command.shell_defaults() {
+            let variables = &mut self.notes.variables;
+            match (variables.iter_mut().find(|variable| variable.name == name), default.parse()) {
+                (Some(variable), _) => variable.is_set = false,
+                (None, Ok(value)) => variables.push(NotedVariable { name: name.to_owned(), value, is_set: false }),
+                (None, Err(_)) => {}
+            }
         }
         self
     }

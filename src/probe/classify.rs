@@ -304,7 +304,8 @@ pub(super) fn explained(mut outcome: Outcome, words: impl FnOnce(&Failure) -> Op
     if let Outcome::TimedOut(failure) | Outcome::Stalled(failure) | Outcome::Crashed(failure) = &mut outcome
         && let Some(words) = words(failure)
     {
-        failure.reason += &format!("; {words}");
+        // An exception without a message ends with its colon.
+        failure.reason = format!("{}; {words}", failure.reason.trim_end().trim_end_matches(':'));
     }
     outcome
 }

@@ -98,6 +98,12 @@ pub(super) fn no_config_is_faster(study: &Study, best: &Best) -> String {
     let better = if study.objective.metric() == "throughput" { "faster" } else { "better" };
     let busy = if study.is_machine_busy() { "; machine busy" } else { "" };
     let tried = format!("({}{busy})", study.alternatives().in_words());
+    let first = study.ranking().into_iter().next();
+    let first = first.filter(|first| Some(&first.config) != study.baseline.as_ref());
+    if let Some(first) = first.filter(|_| study.stopped == StopReason::TimeSpent && study.rounds() == 0) {
+        let config = plain(&study.settings(&first.config).line());
+        return format!("no time was left to compare it with {config}, which was {better} once {tried}");
+    }
     let Some(ahead) = &best.ahead else { return format!("no config is {better} beyond the noise {tried}") };
     // An interval from a single round may say nothing.
     let is_wide = is_vague(ahead.speedup);

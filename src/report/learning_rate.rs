@@ -136,16 +136,18 @@ impl Rate {
 /// Returns where the script makes a schedule, and the steps in which the best config trains on the baseline's samples.
 fn schedule(study: &Study, baseline: &Config, best: &Config, factor: f64) -> Option<String> {
     let of_config = |config: &Config| {
-        let runs = study.history.of(config).filter_map(|trial| trial.outcome.measurement());
+        // A process that switches between configs keeps the schedule of its first config.
+        let runs = study.history.of(config).filter_map(|trial| trial.outcome.measurement()).filter(|run| !run.is_live);
         let known =
             |run: &Measurement| Some((run.facts.text("schedule")?.to_owned(), run.facts.number("schedule.steps")?));
         runs.filter_map(known).next()
     };
-    let ((made, before), (_, now)) = (of_config(baseline)?, of_config(best)?);
-    // If the baseline and the best config have different numbers of steps, the script computes the number itself.
-    (before == now).then(|| {
-        let steps = (before / factor).round();
-        format!("{made} for {} steps: {} for this batch size", show_count(before), show_count(steps))
+    let (made, number) = of_config(best)?;
+    // If the baseline and the best config have different numbers of steps, the script computes the number itself. The number is no
+    // fact of the baseline if it is that of the baseline's whole training.
+    of_config(baseline).is_none_or(|(_, before)| before == number).then(|| {
+        let steps = (number / factor).round();
+        format!("{made} for {} steps: {} for this batch size", show_count(number), show_count(steps))
     })
 }
 

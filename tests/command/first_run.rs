@@ -125,6 +125,8 @@ fn a_setting_is_found_in_any_file_and_as_a_default_of_a_shell_script() {
     let settings = "{\"batch_size\": 16}";
     let sections = "[training]\nbatch_size = 16\n[validation]\nbatch_size = 32\n";
     let shell = "#!/bin/sh\nexport BATCH_SIZE=${BATCH_SIZE:-16}\nexec python3 train.py\n";
+    let option = "import sys, time\nB = int(sys.argv[1])";
+    let passes = "#!/bin/sh\nBATCH_SIZE=${BATCH_SIZE:-16}\nexec python3 train.py \"$BATCH_SIZE\"\n";
     for (code, files, words, expected) in [
         (
             json,
@@ -134,6 +136,7 @@ fn a_setting_is_found_in_any_file_and_as_a_default_of_a_shell_script() {
         ),
         (ini, &[("train.ini", sections)], ["python3", "train.py"], "replaces = \"train.ini\""),
         (environment, &[("train.sh", shell)], ["sh", "train.sh"], "apply = \"env.BATCH_SIZE\""),
+        (option, &[("train.sh", passes)], ["sh", "train.sh"], "apply = \"env.BATCH_SIZE\""),
     ] {
         let script = format!("{code}{LOOP}");
         let folder = folder(&[&[("train.py", script.as_str())][..], files].concat());

@@ -133,7 +133,7 @@ impl Study {
             RunLength::Samples(samples) => samples,
         };
         let of_best = measured(&best.winner.config);
-        let best_steps = per_step(&of_best).map(|per_step| (samples / per_step).round());
+        let best_steps = per_step(&of_best).map(|per_step| (samples / per_step).round().max(1.0));
         let best_steps = best_steps.filter(|best| matches!(length, RunLength::Steps(steps) if steps != *best));
         // Imports take the same time with each config, so the imports of the baseline count for both.
         let start_of = |runs: &[&Measurement]| {

@@ -338,9 +338,19 @@ impl Search<'_, '_> {
                 ));
             }
             let is_well_known = gain.relative_half_width().is_none_or(|half| half <= KNOWN);
-            let takes_the_same = is_well_known && (more / gain.value - 1.0).abs() <= SAME_STEP;
+            // A step may have a large constant part, so that its time hardly grows from one size to the next.
+            let same = if more >= MUCH_LARGER { SAME_STEP } else { SAME_STEP / 2.0 };
+            let takes_the_same = is_well_known && (more / gain.value - 1.0).abs() <= same;
             let takes_the_same = takes_the_same && (is_pair || more >= MUCH_LARGER);
-            (takes_the_same && !is_counted).then(|| {
+            let grows = || {
+                ranking.iter().any(|third| {
+                    let larger = used_in(third).get(name).and_then(Value::as_f64).map(|larger| larger / smaller);
+                    let time = |more: f64| Some(more / study.gain(third, other)?.value);
+                    self.differ_only_in(batch, &third.config, &other.config)
+                        && larger.filter(|more| *more > 1.0).and_then(time) > Some(1.0 + 2.0 * SAME_STEP)
+                })
+            };
+            (takes_the_same && !is_counted && !grows()).then(|| {
                 format!("a step takes the same time with {name} = {size} as with {smaller}: it seems to have no effect")
             })
         })
