@@ -19,6 +19,8 @@ pub struct Constant {
     pub code: String,
     /// Its line, such as `train.py:2`.
     pub place: String,
+    /// True if it belongs to a class, so that the script uses it by another name.
+    pub is_of_class: bool,
 }
 
 /// Returns the constants at the top level of a script's text, and the annotated ones of its classes, such as those of a dataclass.
@@ -36,6 +38,7 @@ pub(super) fn constants(text: &str, file: &str) -> Vec<Constant> {
             value: captures[4].parse().ok()?,
             code: captures[1].to_owned(),
             place: format!("{file}:{at}"),
+            is_of_class,
         })
     };
     text.lines().zip(1..).filter_map(of_line).collect()

@@ -72,7 +72,9 @@ impl<'f> Added<'f> {
                 _ => Some(loader.workers),
             });
             let is_it = |constant: &&Constant| {
-                constant.parameter == parameter && of_loader.is_none_or(|value| value == constant.value)
+                !constant.is_of_class
+                    && constant.parameter == parameter
+                    && of_loader.is_none_or(|value| value == constant.value)
             };
             if let Some(constant) = all.iter().find(is_it) {
                 added.constants.push(constant.clone());

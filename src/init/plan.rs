@@ -275,9 +275,11 @@ impl Planner<'_> {
         let today = self.today(parameter).as_deref().and_then(literal_number);
         let is_it =
             |constant: &Constant| constant.parameter == parameter && today.is_none_or(|today| today == constant.value);
-        let Constant { name, value, place, .. } = self.found.source.constants(Path::new("")).into_iter().find(is_it)?;
+        let Constant { name, value, code, place, .. } =
+            self.found.source.constants(Path::new("")).into_iter().find(is_it)?;
         let place = place.rsplit('/').next()?;
-        let line = format!("{name} = int(os.environ.get(\"{name}\", {value}))");
+        let begin = code.split('=').next().unwrap_or(&name).trim_end();
+        let line = format!("{begin} = int(os.environ.get(\"{name}\", {value}))");
         Some(format!("{place} fixes it; with `{line}` there, gputune can set it"))
     }
 
