@@ -5,6 +5,7 @@ mod checks;
 mod experiments;
 mod gains;
 mod limits;
+mod losses;
 mod probes;
 mod probing;
 mod request;

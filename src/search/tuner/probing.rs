@@ -112,10 +112,15 @@ impl Search<'_, '_> {
     }
 
     /// Keeps the outcome of a probe: as a trial, for later if it was disturbed, or for another slot if this slot may be sick.
-    fn keep(&mut self, slot: usize, begun: UnderWay, outcome: Outcome, on_event: OnEvent<'_>) -> Result<(), TuneError> {
+    fn keep(
+        &mut self,
+        slot: usize,
+        begun: UnderWay,
+        mut outcome: Outcome,
+        on_event: OnEvent<'_>,
+    ) -> Result<(), TuneError> {
         let UnderWay { request, began, .. } = begun;
         let is_hurried = request.limits.probe_time < self.setup.limits.probe_time;
-        let mut outcome = outcome;
         if let Outcome::TimedOut(failure) = &mut outcome
             && is_hurried
             && request.purpose != Purpose::Baseline
